@@ -1,0 +1,177 @@
+"""Commands about definitions: init, apply, get."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from activity_core.commands import sample
+from activity_core.commands.api import Api, ProblemError
+from activity_core.commands.failure import REFUSED, CommandFailedError
+from activity_core.commands.files import FileDocument, read_documents
+from activity_core.commands.options import (
+    DEFAULT_API_URL,
+    ApiUrl,
+    CursorOption,
+    Limit,
+    Output,
+    OutputAs,
+    program,
+)
+from activity_core.commands.render import instant, note, say, table
+
+MAX_TRIGGER_TEXT = 60
+
+
+def init(
+    directory: Annotated[Path, typer.Argument(metavar="[DIR]", help="Made if it is not there.")] = Path(),
+) -> None:
+    """Write a sample definition, a heartbeat once a minute, and say what to do with it.
+
+    \b
+    Example:
+      activity-core init
+      activity-core apply -f heartbeat.yaml
+    """
+    path = directory / sample.FILE_NAME
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with path.open("x", encoding="utf-8") as file:
+            file.write(sample.HEARTBEAT)
+    except FileExistsError:
+        raise CommandFailedError(f"error: {path} is there already; it was left as it is") from None
+    except OSError as error:
+        raise CommandFailedError(f"error: {path}: {error.strerror}") from None
+    say(f"Wrote {path}: a heartbeat once a minute. Next, with the service running (`make run`):")
+    say(f"  {program()} apply -f {path}")
+    say(f"  {program()} runs --activity heartbeat     # after the next full minute")
+    say(f"  {program()} why heartbeat")
+
+
+def apply(
+    files: Annotated[
+        list[str],
+        typer.Option("--file", "-f", metavar="FILE|DIR", help="YAML or JSON, a directory of such, or - . Repeatable."),
+    ],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything and change nothing.")] = False,
+    api_url: ApiUrl = DEFAULT_API_URL,
+    output: OutputAs = Output.TABLE,
+) -> None:
+    """Create or replace activities and consumers from files: all of them, or none if anything is wrong.
+
+    Faults are shown as file:line: pointer: message, and the exit code is then 1.
+
+    \b
+    Example:
+      activity-core apply -f examples --dry-run
+      activity-core apply -f heartbeat.yaml -f consumers.yaml
+    """
+    documents = read_documents(files)
+    body = {"documents": [document.value for document in documents], "dry_run": dry_run}
+    try:
+        answer = Api(api_url).post("apply", body=body)
+    except ProblemError as problem:
+        raise _in_files(problem, documents) from None
+    if output is Output.JSON:
+        typer.echo(answer.body)
+        return
+    applied = answer.json["documents"]
+    rows = [(item["kind"], item["slug"], item["change"], item["revision"]) for item in applied]
+    table(("kind", "slug", "change", "revision"), rows, empty="No documents.")
+    if dry_run:
+        note("Dry run: nothing was changed.")
+
+
+def _in_files(problem: ProblemError, documents: Sequence[FileDocument]) -> CommandFailedError:
+    """The problem with its `/documents/{n}/…` pointers turned into places in the files."""
+    lines = []
+    for fault in problem.faults:
+        found = _place(str(fault.get("pointer", "")), documents)
+        if found is None:
+            return problem
+        document, pointer = found
+        lines.append(document.fault(pointer, str(fault.get("message"))))
+    if not lines:
+        return problem
+    return CommandFailedError([*lines, "Nothing was applied."], exit_code=REFUSED)
+
+
+def _place(pointer: str, documents: Sequence[FileDocument]) -> tuple[FileDocument, str] | None:
+    _, _, after = pointer.partition("/documents/")
+    number, slash, rest = after.partition("/")
+    if not number.isdigit() or int(number) >= len(documents):
+        return None
+    return documents[int(number)], slash + rest
+
+
+def get(
+    ref: Annotated[str | None, typer.Argument(metavar="[REF]", help="Slug or id; all if left out.")] = None,
+    limit: Limit = 50,
+    cursor: CursorOption = None,
+    api_url: ApiUrl = DEFAULT_API_URL,
+    output: OutputAs = Output.TABLE,
+) -> None:
+    """List activities, or show one definition as YAML, as it can be applied again.
+
+    \b
+    Example:
+      activity-core get
+      activity-core get heartbeat > heartbeat.yaml
+    """
+    api = Api(api_url)
+    answer = api.get("activities", limit=limit, cursor=cursor) if ref is None else api.get("activities", ref)
+    if output is Output.JSON:
+        typer.echo(answer.body)
+        return
+    if ref is not None:
+        _show(answer.json)
+        return
+    rows = [
+        (
+            activity["slug"],
+            trigger_text(activity["effective"]["trigger"]),
+            "enabled" if activity["state"]["enabled"] else "disabled",
+            activity["revision"],
+            instant((activity.get("schedule") or {}).get("next")),
+            activity["id"],
+        )
+        for activity in answer.items
+    ]
+    empty = f"No activities yet. Write a first one with `{program()} init`."
+    table(("slug", "trigger", "state", "revision", "next due", "id"), rows, empty=empty)
+    more(answer.json)
+
+
+def more(answer: Mapping[str, Any]) -> None:
+    """Say that the list goes on, and how to see the rest."""
+    if answer.get("next_cursor"):
+        note(f"There are more: --cursor {answer['next_cursor']}")
+
+
+def trigger_text(trigger: Mapping[str, Any]) -> str:
+    """A trigger in a few words."""
+    if trigger["type"] == "cron":
+        return f'cron "{trigger["cron"]}" {trigger["timezone"]}'
+    if trigger["type"] == "event":
+        types = ", ".join(trigger["event_types"])
+        return f"event {types if len(types) <= MAX_TRIGGER_TEXT else types[: MAX_TRIGGER_TEXT - 1] + '…'}"
+    return str(trigger["type"])
+
+
+def _show(activity: Mapping[str, Any]) -> None:
+    # here and not above: only this command writes YAML
+    import io
+
+    from ruamel.yaml import YAML
+
+    yaml = YAML()
+    yaml.default_flow_style = False
+    yaml.allow_unicode = True
+    yaml.width = 100
+    yaml.indent(mapping=2, sequence=4, offset=2)
+    text = io.StringIO()
+    yaml.dump(activity["spec"], text)
+    schedule = activity.get("schedule") or {}
+    say(f"# id {activity['id']}, revision {activity['revision']}, schedule {schedule.get('sync') or 'none'}")
+    typer.echo(text.getvalue().rstrip())

@@ -1,0 +1,63 @@
+"""Options that several commands share, and the reading of JSON that is given on the command line."""
+
+import json
+import os
+import shutil
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from activity_core.commands.failure import MISUSED, CommandFailedError
+
+DEFAULT_API_URL = "http://127.0.0.1:8080"
+
+
+class Output(StrEnum):
+    TABLE = "table"
+    JSON = "json"
+
+
+ApiUrl = Annotated[
+    str, typer.Option("--api-url", envvar="ACTIVITY_CORE_API_URL", metavar="URL", help="Where the API is.")
+]
+OutputAs = Annotated[Output, typer.Option("--output", "-o", help="json: the API's answer, unchanged.")]
+Limit = Annotated[int, typer.Option("--limit", min=1, max=500, metavar="N", help="How many, newest first.")]
+CursorOption = Annotated[
+    str | None, typer.Option("--cursor", metavar="TEXT", help="Go on from an earlier answer's next_cursor.")
+]
+
+
+def json_argument(text: str, *, option: str, may_be_file: bool = False) -> Any:
+    """The JSON value of an option. `@path` reads a file and `@-` standard input, where `may_be_file`."""
+    if may_be_file and text.startswith("@"):
+        text = _file(text[1:], option)
+    try:
+        return json.loads(text, parse_constant=_no_constant)
+    except ValueError as error:
+        hint = "; quote it for the shell: '{\"a\": 1}'" if text[:1] in ("{", "[") else ""
+        raise CommandFailedError(f"error: {option} is not JSON: {error}{hint}", exit_code=MISUSED) from None
+
+
+def _file(name: str, option: str) -> str:
+    try:
+        return sys.stdin.read() if name == "-" else Path(name).read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
+        raise CommandFailedError(f"error: {option}: {name}: {reason}", exit_code=MISUSED) from None
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def program() -> str:
+    """How to call this program again, as it was called or as the shell would find it."""
+    called = sys.argv[0]
+    if Path(called).name == "__main__.py":
+        return f"{Path(sys.executable).name} -m activity_core"
+    if os.sep in called and shutil.which("activity-core") is None:
+        return os.path.relpath(called) if len(os.path.relpath(called)) < len(called) else called
+    return "activity-core"

@@ -1,0 +1,134 @@
+"""The envelopes that an event may arrive in, read into one form: ours, and CloudEvents 1.0 in structured mode."""
+
+import hashlib
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from activity_core.domain import ids
+from activity_core.domain.event_types import EventTypeError, check_type
+from activity_core.domain.json_values import JsonValue, canonical_json
+from activity_core.errors import Fault, InvalidInputError
+
+MAX_SOURCE_BYTES = 1_024
+MAX_SUBJECT_BYTES = 1_024
+NATIVE_FIELDS = ("event_id", "type", "source", "subject", "time", "data")
+CLOUDEVENTS_REQUIRED = ("specversion", "id", "source", "type")
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """An event as it was sent, checked. `external_id` None: it came without one and is to be given one.
+
+    `data` None: there is none. `cloudevents`: the source is free text, and (source, id) is the identity.
+    """
+
+    external_id: str | None
+    source: str
+    type: str
+    subject: str | None
+    time: datetime | None
+    data: JsonValue
+    cloudevents: bool
+
+    def event_id(self, external_id: str) -> str:
+        return ids.event_identity(self.source, external_id, cloudevents=self.cloudevents)
+
+    def content_hash(self) -> bytes:
+        """Over what the sender said beside the id: the same id with another hash is a conflict."""
+        time = None if self.time is None else self.time.isoformat()
+        return hashlib.sha256(canonical_json([self.type, self.source, self.subject, time, self.data])).digest()
+
+
+def read_native(value: JsonValue) -> Envelope:
+    """Our envelope: {event_id, type, source, subject, time, data}; only `type` is required."""
+    if not isinstance(value, dict):
+        raise InvalidInputError([Fault("", "write a JSON object with at least a 'type'")])
+    faults = [
+        Fault(f"/{_escaped(name)}", f"unknown field; known are: {', '.join(NATIVE_FIELDS)}", "unknown_field")
+        for name in value
+        if name not in NATIVE_FIELDS
+    ]
+    source = _optional_text(value, "source", faults) or ids.DEFAULT_SOURCE
+    if source != ids.DEFAULT_SOURCE:
+        _check(faults, "/source", ids.check_source_slug, source)
+    return _read(value, "event_id", source, faults, cloudevents=False)
+
+
+def read_cloudevent(value: JsonValue) -> Envelope:
+    """A CloudEvent in JSON (structured mode). Extension attributes are not kept."""
+    if not isinstance(value, dict):
+        raise InvalidInputError([Fault("", "write one CloudEvent as a JSON object")])
+    faults = [
+        Fault(f"/{name}", "is required by CloudEvents", "required")
+        for name in CLOUDEVENTS_REQUIRED
+        if value.get(name) in (None, "")
+    ]
+    if value.get("specversion") not in (None, "", "1.0"):
+        faults.append(Fault("/specversion", "write '1.0'"))
+    if "data_base64" in value:
+        faults.append(Fault("/data_base64", "binary data is not available in this version; send JSON in 'data'"))
+    source = _optional_text(value, "source", faults) or ""
+    if _size(source) > MAX_SOURCE_BYTES:
+        faults.append(Fault("/source", f"may have {MAX_SOURCE_BYTES} bytes at most"))
+    return _read(value, "id", source, faults, cloudevents=True)
+
+
+def _read(value: dict[str, Any], id_field: str, source: str, faults: list[Fault], *, cloudevents: bool) -> Envelope:
+    external_id = value.get(id_field)
+    if external_id is not None and not (cloudevents and external_id == ""):
+        if isinstance(external_id, str):
+            _check(faults, f"/{id_field}", ids.check_external_id, external_id)
+        else:
+            faults.append(Fault(f"/{id_field}", "write a string"))
+    event_type = value.get("type")
+    if isinstance(event_type, str) and event_type:
+        _check(faults, "/type", check_type, event_type)
+    elif "type" not in value and not cloudevents:
+        faults.append(Fault("/type", "is required", "required"))
+    elif not isinstance(event_type, str) or not cloudevents:
+        faults.append(Fault("/type", "write a string such as 'order.paid'"))
+    subject = _optional_text(value, "subject", faults)
+    if subject is not None and _size(subject) > MAX_SUBJECT_BYTES:
+        faults.append(Fault("/subject", f"may have {MAX_SUBJECT_BYTES} bytes at most"))
+    time = _time(value, faults)
+    if faults:
+        raise InvalidInputError(sorted(set(faults), key=lambda fault: (fault.pointer, fault.message)))
+    return Envelope(external_id, source, str(event_type), subject, time, value.get("data"), cloudevents)
+
+
+def _optional_text(value: dict[str, Any], name: str, faults: list[Fault]) -> str | None:
+    text = value.get(name)
+    if text is None or isinstance(text, str):
+        return text
+    faults.append(Fault(f"/{name}", "write a string"))
+    return None
+
+
+def _time(value: dict[str, Any], faults: list[Fault]) -> datetime | None:
+    text = value.get("time")
+    if text is None:
+        return None
+    try:
+        parsed = datetime.fromisoformat(text)
+        if parsed.tzinfo is not None:
+            return parsed.astimezone(UTC)
+    except (TypeError, ValueError, OverflowError):
+        pass
+    faults.append(Fault("/time", "write an RFC 3339 time with an offset, for example '2026-03-01T09:00:00Z'"))
+    return None
+
+
+def _check(faults: list[Fault], pointer: str, check: Any, text: str) -> None:
+    try:
+        check(text)
+    except (ids.IdError, EventTypeError) as error:
+        faults.append(Fault(pointer, str(error)))
+
+
+def _size(text: str) -> int:
+    return len(text.encode("utf-8", "surrogatepass"))
+
+
+def _escaped(name: str) -> str:
+    return name.replace("~", "~0").replace("/", "~1")

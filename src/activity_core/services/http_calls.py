@@ -1,0 +1,76 @@
+"""HTTP calls to others, bounded in every way: time in all, bytes, redirects.
+
+httpx's own timeouts do not bound a call (a server that drips a byte a second keeps it for ever), nor what a compressed
+answer unpacks to; so there is one deadline over everything, and bytes are counted as they come off the wire.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import httpx
+
+MAX_RESPONSE_BYTES = 1024 * 1024
+
+
+class HttpCallError(Exception):
+    """No usable answer: the text says why. `sent`: the request may have reached the other side."""
+
+    def __init__(self, detail: str, *, sent: bool) -> None:
+        super().__init__(detail)
+        self.sent = sent
+
+
+@dataclass(frozen=True, slots=True)
+class HttpAnswer:
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+    truncated: bool
+
+
+class HttpCaller:
+    """One client per process. Redirects are not followed, proxies of the environment not used, answers not unpacked."""
+
+    def __init__(self, *, max_connections: int = 200) -> None:
+        self._client = httpx.AsyncClient(
+            follow_redirects=False,
+            trust_env=False,
+            timeout=httpx.Timeout(None),
+            limits=httpx.Limits(max_connections=max_connections, max_keepalive_connections=50),
+            headers={"User-Agent": "activity-core", "Accept-Encoding": "identity"},
+        )
+
+    async def call(
+        self,
+        method: str,
+        url: str,
+        *,
+        deadline_seconds: float,
+        headers: Mapping[str, str] | None = None,
+        content: bytes | None = None,
+        max_bytes: int = MAX_RESPONSE_BYTES,
+    ) -> HttpAnswer:
+        """The answer, read up to `max_bytes`. Raises HttpCallError."""
+        try:
+            async with (
+                asyncio.timeout(deadline_seconds),
+                self._client.stream(method, url, headers=headers, content=content) as response,
+            ):
+                body = bytearray()
+                async for chunk in response.aiter_raw():
+                    body += chunk
+                    if len(body) > max_bytes:
+                        break
+                return HttpAnswer(
+                    response.status_code, response.headers, bytes(body[:max_bytes]), len(body) > max_bytes
+                )
+        except TimeoutError as error:
+            raise HttpCallError(f"no answer within {deadline_seconds:g} s", sent=True) from error
+        except (httpx.ConnectError, httpx.UnsupportedProtocol, httpx.InvalidURL, httpx.LocalProtocolError) as error:
+            raise HttpCallError(f"can't connect: {error}", sent=False) from error
+        except httpx.HTTPError as error:
+            raise HttpCallError(f"{type(error).__name__}: {error}", sent=True) from error
+
+    async def close(self) -> None:
+        await self._client.aclose()

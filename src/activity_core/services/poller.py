@@ -1,0 +1,42 @@
+"""The poller: the ledger is complete without ticks, and without Temporal.
+
+It settles activities whose next due instant has passed by two seconds, in Postgres alone. Heads it finds are fired by
+another loop, which may block while Temporal is down.
+"""
+
+import uuid
+from collections import OrderedDict
+from datetime import datetime
+
+from activity_core.domain import ids
+from activity_core.services.settle import Settler
+from activity_core.store import ledger
+from activity_core.store.database import Database
+from activity_core.temporal.client import Temporal
+
+OVERDUE_SECONDS = 2.0
+BATCH = 500
+
+
+class Poller:
+    def __init__(self, database: Database, settler: Settler, temporal: Temporal) -> None:
+        self._database = database
+        self._settler = settler
+        self._temporal = temporal
+        self._heads: OrderedDict[uuid.UUID, datetime] = OrderedDict()
+
+    async def settle_overdue(self) -> int:
+        """Settle what is overdue; how many activities were."""
+        async with self._database.read() as connection:
+            overdue = await ledger.overdue(connection, OVERDUE_SECONDS, BATCH)
+        for activity_id in overdue:
+            head = await self._settler.settle_overdue(activity_id, OVERDUE_SECONDS)
+            if head is not None:
+                self._heads[activity_id] = head
+        return len(overdue)
+
+    async def fire_heads(self) -> None:
+        """Start a fire for each head found. The ID holds the head: a fire that ended must not hide the next one."""
+        while self._heads:
+            activity_id, head = self._heads.popitem(last=False)
+            await self._temporal.start_fire(ids.fire_workflow_id(activity_id, head), str(activity_id))

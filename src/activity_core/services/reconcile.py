@@ -1,0 +1,75 @@
+"""True ends for runs and tasks whose workflow ended without our code (R36): terminated, timed out, forgotten."""
+
+import uuid
+from datetime import datetime
+
+import structlog
+
+from activity_core.services.deliveries import Deliveries
+from activity_core.store import ledger, runs, tasks
+from activity_core.store.database import Database
+from activity_core.store.runs import OpenRun
+from activity_core.temporal.client import Temporal
+
+# Younger runs are left alone: they are being started, or are about to write their end themselves.
+OLDER_SECONDS = 10.0
+LOST_AFTER_SECONDS = 60.0
+BATCH = 200
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+
+class Reconcile:
+    def __init__(self, database: Database, temporal: Temporal, deliveries: Deliveries) -> None:
+        self._database = database
+        self._temporal = temporal
+        self._deliveries = deliveries
+
+    async def runs(self) -> None:
+        """Look at every run that has been open for a while. Raises UnavailableError without Temporal."""
+        after: uuid.UUID | None = None
+        while True:
+            async with self._database.read() as connection:
+                batch = await runs.open_runs(connection, older_seconds=OLDER_SECONDS, after=after, limit=BATCH)
+            for run in batch:
+                await self._run(run)
+            if len(batch) < BATCH:
+                return
+            after = batch[-1].run_id
+
+    async def _run(self, run: OpenRun) -> None:
+        execution = await self._temporal.execution(run.workflow_id)
+        if execution is None:
+            if run.age_seconds > LOST_AFTER_SECONDS:
+                await self._end(run, "lost", "Temporal does not know its workflow any more")
+        elif execution.status == "running":
+            await self._help(run)
+        else:
+            status = "failed" if execution.status == "completed" else execution.status
+            reason = f"its workflow ended ({execution.status}) without writing the run's end"
+            await self._end(run, status, reason, execution.closed_at)
+
+    async def _help(self, run: OpenRun) -> None:
+        """A run that nothing holds is woken; tasks whose workflow ended without a word are closed."""
+        async with self._database.read() as connection:
+            quiet = await tasks.quiet_ids(connection, run.run_id, OLDER_SECONDS)
+        wake = run.planned and run.open_tasks <= 0
+        for task_id in quiet:
+            execution = await self._temporal.execution(task_id)
+            if execution is None:
+                wake = True  # never started: advance starts what is missing
+            elif execution.status != "running":
+                await self._deliveries.close(task_id, "failed", f"its workflow ended ({execution.status})")
+        if wake:
+            await self._temporal.signal_settled(run.workflow_id)
+
+    async def _end(self, run: OpenRun, status: str, reason: str, finished_at: datetime | None = None) -> None:
+        async with self._database.begin() as connection:
+            if await ledger.lock(connection, run.activity_id) is None:
+                return
+            ended = await runs.end(
+                connection, run.run_id, status=status, result=None, reason=reason, finished_at=finished_at
+            )
+            if ended:
+                await ledger.wake_if_waiting(connection, run.activity_id)
+                log.warning("run.reconciled", run_id=str(run.run_id), status=status)

@@ -1,0 +1,162 @@
+"""From an accepted event to one ledger row per matching activity. Nothing is started here.
+
+Matching is by the revision in force when the event was accepted, so a backlog is routed as if there had been none; only
+a redelivery decides under the current revision.
+"""
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from activity_core.domain.documents import Activity, EventTrigger
+from activity_core.domain.event_types import matching_patterns
+from activity_core.domain.expressions import ExpressionError, compile_condition
+from activity_core.domain.planner import Decision
+from activity_core.errors import UnavailableError
+from activity_core.services.definitions import Definitions
+from activity_core.services.runs import event_scope
+from activity_core.store import activities, events, ledger
+from activity_core.store.activities import Candidate
+from activity_core.store.database import Connection, Database
+from activity_core.store.events import EventRecord
+from activity_core.store.ledger import TriggerState
+from activity_core.store.notify import STARTS, notify
+
+BATCH = 100
+MAX_ATTEMPTS = 8
+REDECIDED = frozenset({"disabled", "filter_error", "dead_letter"})
+WAITING = Decision("waiting", "due", "matched, not started yet")
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    event: EventRecord
+    activity_id: uuid.UUID
+    revision: int
+    decision: Decision
+
+
+class Routing:
+    def __init__(self, database: Database, definitions: Definitions) -> None:
+        self._database = database
+        self._definitions = definitions
+
+    async def route_batch(self) -> int:
+        """Route up to a batch of events; how many there were. One that breaks the batch is routed alone afterwards."""
+        try:
+            async with self._database.begin() as connection:
+                batch = await events.claim_unrouted(connection, BATCH)
+                await self._route(connection, batch)
+                return len(batch)
+        except UnavailableError:
+            raise
+        except Exception:
+            log.exception("events.route_failed")
+        return await self._route_singly()
+
+    async def _route_singly(self) -> int:
+        async with self._database.read() as connection:
+            batch = await events.unrouted_ids(connection, BATCH)
+        for event_uuid in batch:
+            try:
+                async with self._database.begin() as connection:
+                    event = await events.claim_one(connection, event_uuid)
+                    if event is not None:
+                        await self._route(connection, [event])
+            except UnavailableError:
+                raise
+            except Exception as error:
+                log.exception("event.route_failed", event_uuid=str(event_uuid))
+                async with self._database.begin() as connection:
+                    reason = f"{type(error).__name__}: {error}"[:500]
+                    await events.mark_route_failed(connection, event_uuid, reason, MAX_ATTEMPTS)
+        return len(batch)
+
+    async def _route(self, connection: Connection, batch: Sequence[EventRecord]) -> None:
+        if not batch:
+            return
+        matches: list[Match] = []
+        for event in batch:
+            for candidate in await activities.candidates(connection, matching_patterns(event.type), event.accepted_at):
+                matches.append(await self._match(connection, event, candidate))
+        # every writer of a ledger takes its lock first; the filters are evaluated before
+        locked = await ledger.lock_all(connection, {match.activity_id for match in matches})
+        await self._write(connection, matches, locked)
+        await events.mark_routed(connection, [event.id for event in batch])
+
+    async def _match(self, connection: Connection, event: EventRecord, candidate: Candidate) -> Match:
+        activity = await self._definitions.get(connection, candidate.activity_id, candidate.revision)
+        decision = decide(activity, event, candidate.activity_id)
+        return Match(event, candidate.activity_id, candidate.revision, decision)
+
+    async def _write(
+        self, connection: Connection, matches: Sequence[Match], locked: dict[uuid.UUID, TriggerState]
+    ) -> None:
+        rows = [_row(match, locked[match.activity_id]) for match in matches]
+        if not rows:
+            return
+        inserted = {(row["activity_id"], row["key"]) for row in await ledger.insert_rows(connection, rows)}
+        starts = any(row["outcome"] == "waiting" and (row["activity_id"], row["key"]) in inserted for row in rows)
+        for match in matches:
+            if (match.activity_id, match.event.event_id) not in inserted:
+                starts |= await self._redecide(connection, match, locked[match.activity_id])
+        if starts:
+            await notify(connection, STARTS)
+
+    async def _redecide(self, connection: Connection, match: Match, state: TriggerState) -> bool:
+        """A redelivery: what was not final is decided again, under the revision in force now. True if it is to start."""
+        occurrence = await ledger.by_key(connection, match.activity_id, match.event.event_id)
+        if occurrence is None or occurrence.outcome not in REDECIDED or state.deleted:
+            return False
+        activity = await self._definitions.get(connection, match.activity_id, state.revision)
+        decision = decide(activity, match.event, match.activity_id)
+        if decision.outcome == occurrence.outcome:
+            return False
+        decided_at = None if decision.outcome == "waiting" else state.now
+        await ledger.redecide(connection, occurrence.id, decision, state.revision, decided_at)
+        return decision.outcome == "waiting"
+
+
+def decide(activity: Activity, event: EventRecord, activity_id: uuid.UUID) -> Decision:
+    """What becomes of an event for an activity whose type pattern matches. Pure."""
+    if not activity.enabled:
+        return Decision("disabled", "disabled", "the activity was disabled when the event was accepted")
+    trigger = activity.trigger
+    if not isinstance(trigger, EventTrigger):
+        return Decision("filtered", "no_event_trigger", "the activity is not triggered by events any more")
+    if not set(trigger.event_types) & set(matching_patterns(event.type)):
+        return Decision("filtered", "type_unmatched", "the activity does not subscribe to this type any more")
+    if trigger.filter is None:
+        return WAITING
+    scope = {
+        "event": event_scope(event),
+        "activity": {"id": str(activity_id), "slug": activity.slug, "name": activity.name, "labels": activity.labels},
+    }
+    try:
+        holds = compile_condition(trigger.filter).holds(scope)
+    except ExpressionError as error:
+        return Decision("filter_error", "filter_error", str(error)[:500])
+    return WAITING if holds else Decision("filtered", "filter_false", "its filter does not hold for this event")
+
+
+def _row(match: Match, state: TriggerState) -> dict[str, object]:
+    decision = match.decision
+    if state.deleted and decision.outcome == "waiting":
+        decision = Decision("deleted", "deleted", "the activity was deleted")
+    return {
+        "activity_id": match.activity_id,
+        "kind": "event",
+        "key": match.event.event_id,
+        "revision": match.revision,
+        "due_at": match.event.accepted_at,
+        "event_uuid": match.event.id,
+        "triggered_by": "event",
+        "outcome": decision.outcome,
+        "reason_code": decision.reason_code,
+        "reason": decision.reason,
+        "decided_at": None if decision.outcome == "waiting" else state.now,
+    }

@@ -1,0 +1,251 @@
+"""A run from the gate to its end: plan once, spawn wave by wave, end when nothing holds it.
+
+Only this module and reconcile write a run's end. Every function may be repeated, and by two processes at once.
+"""
+
+import asyncio
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+import structlog
+
+from activity_core.domain import ids
+from activity_core.domain.documents import Activity, HttpContext, StaticContext
+from activity_core.domain.taskplan import PlanError, PlannedTask, TaskPlan, plan_tasks, run_scope
+from activity_core.services.definitions import Definitions
+from activity_core.services.gate import log_run
+from activity_core.services.waiters import RunWaiters
+from activity_core.store import events, ledger, runs, tasks
+from activity_core.store.database import Connection, Database
+from activity_core.store.runs import RunProgress
+from activity_core.store.tasks import NewTask, Startable
+from activity_core.temporal.client import Temporal
+from activity_core.workflows import contracts as c
+
+IN_DATABASE_CONSUMERS = frozenset({"log", "inbox"})
+WAIT_SECONDS = 1.0
+TERMINAL_FAILURES = ("failed", "cancelled")
+MAX_REASON = 1_000
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+
+class Runs:
+    def __init__(self, database: Database, definitions: Definitions, temporal: Temporal, waiters: RunWaiters) -> None:
+        self._database = database
+        self._definitions = definitions
+        self._temporal = temporal
+        self._waiters = waiters
+
+    async def begin(self, activity_id: uuid.UUID, key: str, execution_run_id: str) -> c.BeginResult:
+        """Pass the gate; when no context is to be fetched, go on to `advance` in the same step."""
+        async with self._database.begin() as connection:
+            passed = await log_run(connection, self._definitions, activity_id, key, execution_run_id)
+            if passed.verdict != "go":
+                return c.BeginResult(passed.verdict, str(passed.run_id))
+            resolve = await self._unresolved(connection, passed.run_id)
+        log.info("run.started", run_id=str(passed.run_id), activity_id=str(activity_id), key=key)
+        if resolve:
+            return c.BeginResult("go", str(passed.run_id), resolve)
+        ended = await self.advance(passed.run_id)
+        return c.BeginResult("ended" if ended else "go", str(passed.run_id))
+
+    async def _unresolved(self, connection: Connection, run_id: uuid.UUID) -> list[c.ContextStep]:
+        run = await runs.progress(connection, run_id)
+        if run is None or run.status is not None or run.planned_at is not None:
+            return []
+        activity = await self._definitions.get(connection, run.activity_id, run.revision)
+        steps = [
+            c.ContextStep(position, source.timeout_seconds)
+            for position, source in enumerate(activity.context)
+            if isinstance(source, HttpContext)
+        ]
+        if not steps:
+            return []
+        known = await runs.context(connection, run_id)
+        return [step for step in steps if activity.context[step.position].name not in known]
+
+    async def advance(self, run_id: uuid.UUID) -> bool:
+        """Plan, spawn, wait a moment, go on with the next wave, end. True when the run has ended."""
+        while True:
+            async with self._database.read() as connection:
+                run = await runs.progress(connection, run_id)
+            if run is None:
+                return True
+            if run.status is None and run.planned_at is None:
+                run = await self._plan(run)
+            if run.status is not None:
+                return True
+            if run.open_tasks == 0:
+                if run.wave + 1 >= run.waves:
+                    return await self._end_by_tasks(run)
+                async with self._database.begin() as connection:
+                    await runs.next_wave(connection, run_id, run.wave)
+                continue
+            if not await self._spawn_and_wait(run):
+                return False
+
+    async def _spawn_and_wait(self, run: RunProgress) -> bool:
+        """Start what has not started of the wave, and wait for it up to a second. False: it takes longer."""
+        async with self._database.read() as connection:
+            startable = await tasks.startable(connection, run.run_id, run.wave)
+        with self._waiters.waiting(run.run_id) as settled:
+            await self._start(startable)
+            try:
+                async with asyncio.timeout(WAIT_SECONDS):
+                    await settled.wait()
+            except TimeoutError:
+                pass
+        # only after this process is no waiter any more: who lowers the count from here on sends a signal
+        async with self._database.read() as connection:
+            after = await runs.progress(connection, run.run_id)
+        return after is None or after.open_tasks == 0 or after.status is not None
+
+    async def _start(self, startable: Sequence[Startable]) -> None:
+        if startable:
+            await asyncio.gather(*(self._temporal.start_task(task_input(task)) for task in startable))
+
+    async def _plan(self, run: RunProgress) -> RunProgress:
+        """Evaluate the definition and record the plan with the intents to spawn, in one transaction."""
+        async with self._database.read() as connection:
+            activity, scope = await self.definition_and_scope(connection, run)
+        try:
+            plan = plan_tasks(activity, scope)
+        except PlanError as error:
+            await self.end(run.run_id, "failed", str(error))
+        else:
+            await self._record(run, plan)
+        async with self._database.read() as connection:
+            planned = await runs.progress(connection, run.run_id)
+        assert planned is not None  # noqa: S101 (runs are never deleted)
+        return planned
+
+    async def _record(self, run: RunProgress, plan: TaskPlan) -> None:
+        new = [_new_task(run.run_id, task) for task in plan.tasks]
+        async with self._database.begin() as connection:
+            first_wave = sum(task.wave == 0 for task in new)
+            recorded = await runs.record_plan(
+                connection, run.run_id, reason=plan.reason, waves=plan.waves, open_tasks=first_wave
+            )
+            if recorded and new:
+                await tasks.record_intents(connection, run.run_id, run.activity_id, new)
+
+    async def definition_and_scope(self, connection: Connection, run: RunProgress) -> tuple[Activity, dict[str, Any]]:
+        """The definition of a run and what its expressions see, with the context fetched so far."""
+        activity = await self._definitions.get(connection, run.activity_id, run.revision)
+        event, params = None, None
+        if run.event_uuid is not None:
+            record = await events.by_id(connection, run.event_uuid)
+            event = None if record is None else event_scope(record)
+        if run.triggered_by == "manual":
+            occurrence = await ledger.by_id(connection, run.occurrence_id)
+            params = None if occurrence is None else occurrence.params
+        scope = run_scope(
+            activity,
+            activity_id=str(run.activity_id),
+            run_id=str(run.run_id),
+            scheduled_for=run.scheduled_for,
+            window=None if run.window_end is None else (run.window_start, run.window_end),
+            event=event,
+            params=params,
+        )
+        resolved = await runs.context(connection, run.run_id) if activity.context else {}
+        for source in activity.context:
+            scope["context"][source.name] = (
+                source.value if isinstance(source, StaticContext) else resolved.get(source.name)
+            )
+        return activity, scope
+
+    async def _end_by_tasks(self, run: RunProgress) -> bool:
+        async with self._database.begin() as connection:
+            state = await ledger.lock(connection, run.activity_id)
+            assert state is not None  # noqa: S101 (a run's activity has a trigger state)
+            counts = await tasks.states(connection, run.run_id) if run.waves else {}
+            status, result, reason = run_end(counts, run.plan_reason)
+            ended = await runs.end(connection, run.run_id, status=status, result=result, reason=reason)
+            await ledger.wake_if_waiting(connection, run.activity_id)
+        if ended:
+            log.info("run.ended", run_id=str(run.run_id), status=status, result=result)
+        return True
+
+    async def end(self, run_id: uuid.UUID, status: str, reason: str) -> None:
+        """Write an end that does not come from the tasks: a failed plan or context, a cancellation."""
+        async with self._database.begin() as connection:
+            run = await runs.progress(connection, run_id)
+            if run is None or await ledger.lock(connection, run.activity_id) is None:
+                return
+            if not await runs.end(connection, run_id, status=status, result=None, reason=reason[:MAX_REASON]):
+                return
+            await ledger.wake_if_waiting(connection, run.activity_id)
+        log.info("run.ended", run_id=str(run_id), status=status)
+
+    async def cancel_open_tasks(self, run_id: uuid.UUID) -> None:
+        """Cancel what a cancelled run has not delivered: workflows that run are asked, the others are closed here."""
+        async with self._database.read() as connection:
+            open_ids = await tasks.open_ids(connection, run_id)
+        for task_id in open_ids:
+            if not await self._temporal.cancel(task_id):
+                async with self._database.begin() as connection:
+                    await tasks.move(connection, task_id, "cancelled", reason="its run was cancelled")
+                    await tasks.end_delivery(connection, task_id, "cancelled")
+
+
+def event_scope(record: events.EventRecord) -> dict[str, Any]:
+    """What expressions see of an event."""
+    return {
+        "id": record.event_id,
+        "type": record.type,
+        "source": record.source,
+        "subject": record.subject,
+        "time": record.time or record.accepted_at,
+        "data": record.data,
+    }
+
+
+def run_end(counts: dict[str, int], plan_reason: str | None) -> tuple[str, str | None, str | None]:
+    """(status, result, reason) of a run whose tasks hold it no more.
+
+    `failed` when any task failed, with result `partial` when others went well: what must be looked at must be seen.
+    """
+    if not counts:
+        return "completed", "no_work", plan_reason
+    bad = sum(counts.get(state, 0) for state in TERMINAL_FAILURES)
+    if not bad:
+        return "completed", "done", None
+    total = sum(counts.values())
+    return "failed", "partial" if bad < total else None, f"{bad} of {total} tasks failed or were cancelled"
+
+
+def task_input(task: Startable) -> c.TaskInput:
+    retry = task.delivery["retry"]
+    return c.TaskInput(
+        task_id=task.id,
+        in_database=task.consumer in IN_DATABASE_CONSUMERS,
+        attempt_timeout_seconds=task.delivery["attempt_timeout_seconds"],
+        deadline_seconds=task.delivery["deadline_seconds"],
+        maximum_attempts=retry["maximum_attempts"],
+        initial_interval_seconds=retry["initial_interval_seconds"],
+        backoff_coefficient=retry["backoff_coefficient"],
+        maximum_interval_seconds=retry["maximum_interval_seconds"],
+    )
+
+
+def _new_task(run_id: uuid.UUID, task: PlannedTask) -> NewTask:
+    task_id = ids.task_id(run_id, task.task_type, task.index)
+    return NewTask(
+        id=task_id,
+        uuid=uuid.uuid5(ids.NAMESPACE, task_id),
+        execution_id=ids.activity_execution_id(task_id, "deliver"),
+        task_type=task.task_type,
+        index=task.index,
+        wave=task.wave,
+        consumer=task.consumer,
+        delivery={
+            "attempt_timeout_seconds": task.attempt_timeout_seconds,
+            "deadline_seconds": task.deadline_seconds,
+            "retry": task.retry,
+        },
+        params=task.params,
+        detached=task.detached,
+    )

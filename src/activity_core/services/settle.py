@@ -1,0 +1,121 @@
+"""Settle: bring the ledger of one activity up to now. With the gate the only place where time rows are decided.
+
+Nobody owns a waiting row: every settle plans all of them again, so a crash anywhere is healed by the next one.
+"""
+
+import uuid
+from collections import defaultdict
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from activity_core.domain import cron, ids
+from activity_core.domain.documents import Activity, CronTrigger
+from activity_core.domain.planner import Decision, Plan, plan_times
+from activity_core.services.definitions import Definitions
+from activity_core.store import ledger
+from activity_core.store.database import Connection, Database
+from activity_core.store.ledger import TriggerState
+
+# A tick further ahead of Postgres's clock than this is not believed: a backfill of the future must not settle it.
+TICK_AHEAD = timedelta(seconds=5)
+LOOK_AGAIN = timedelta(seconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """`now` is the instant up to which the ledger is complete."""
+
+    now: datetime
+    plan: Plan
+
+
+async def settle_locked(
+    connection: Connection, definitions: Definitions, state: TriggerState, tick: datetime | None = None
+) -> Settled:
+    """Settle under the lock that `state` stands for. Writes, does not commit."""
+    activity = await definitions.get(connection, state.activity_id, state.revision)
+    now = max(state.now, state.settled_through)
+    if tick is not None and now < tick <= state.now + TICK_AHEAD:
+        now = tick
+    if state.deleted or not activity.enabled or not isinstance(activity.trigger, CronTrigger):
+        await ledger.set_state(connection, state.activity_id, settled_through=now, last_nominal=None, next_due_at=None)
+        return Settled(now, Plan())
+    last = await _insert_due(connection, state, activity.trigger, now)
+    plan, waits, is_open = await _plan(connection, state.activity_id, activity.trigger, now)
+    next_due_at = next_nominal(activity.trigger, now)
+    if waits and not is_open:
+        look_again = now + LOOK_AGAIN
+        next_due_at = look_again if next_due_at is None else min(next_due_at, look_again)
+    await ledger.set_state(
+        connection, state.activity_id, settled_through=now, last_nominal=last, next_due_at=next_due_at
+    )
+    return Settled(now, plan)
+
+
+async def _insert_due(
+    connection: Connection, state: TriggerState, trigger: CronTrigger, now: datetime
+) -> datetime | None:
+    """A waiting row for each nominal time since the last settle. Returns the newest of them."""
+    compiled, zone = cron.parse_cron(trigger.cron), cron.check_zone(trigger.timezone)
+    nominals = cron.between(compiled, zone, state.settled_through, now)
+    if not nominals:
+        return None
+    before = state.last_nominal or cron.previous_before(compiled, zone, nominals[0])
+    starts: list[datetime | None] = [before, *nominals[:-1]]
+    rows = [(ids.time_key(nominal), nominal, start) for nominal, start in zip(nominals, starts, strict=True)]
+    await ledger.insert_times(connection, state.activity_id, state.revision, rows)
+    return nominals[-1]
+
+
+async def _plan(
+    connection: Connection, activity_id: uuid.UUID, trigger: CronTrigger, now: datetime
+) -> tuple[Plan, bool, bool]:
+    """Plan all waiting rows and write the outcomes: (plan, whether rows still wait, whether a run is open)."""
+    waiting = await ledger.waiting_times(connection, activity_id)
+    if not waiting:
+        return Plan(), False, False
+    runs = await ledger.run_spans(connection, activity_id, waiting[0].scheduled_for)
+    grace = timedelta(seconds=trigger.misfire_grace_seconds)
+    plan = plan_times(waiting, now=now, grace=grace, runs=runs)
+    groups: dict[Decision, list[datetime]] = defaultdict(list)
+    for scheduled_for, decision in plan.decisions.items():
+        groups[decision].append(scheduled_for)
+    for decision, times in groups.items():
+        await ledger.decide_times(connection, activity_id, decision, times, now)
+    return plan, len(waiting) > len(plan.decisions), any(run.ended is None for run in runs)
+
+
+def next_nominal(trigger: object, after: datetime) -> datetime | None:
+    """The next nominal time strictly after an instant; None for triggers without times."""
+    if not isinstance(trigger, CronTrigger):
+        return None
+    return cron.next_after(cron.parse_cron(trigger.cron), cron.check_zone(trigger.timezone), after)
+
+
+def first_due(activity: Activity, now: datetime) -> datetime | None:
+    """When a definition that comes into force now first owes something."""
+    return next_nominal(activity.trigger, now) if activity.enabled else None
+
+
+class Settler:
+    """Settle as the fire workflow and the poller call it: one transaction each."""
+
+    def __init__(self, database: Database, definitions: Definitions) -> None:
+        self._database = database
+        self._definitions = definitions
+
+    async def settle(self, activity_id: uuid.UUID, tick: datetime | None) -> datetime | None:
+        """Settle and return the head: the time to run now, None when there is none."""
+        async with self._database.begin() as connection:
+            state = await ledger.lock(connection, activity_id)
+            if state is None:
+                return None
+            return (await settle_locked(connection, self._definitions, state, tick)).plan.head
+
+    async def settle_overdue(self, activity_id: uuid.UUID, overdue_seconds: float) -> datetime | None:
+        """The poller's settle: only if nobody else is at it."""
+        async with self._database.begin() as connection:
+            state = await ledger.lock_if_overdue(connection, activity_id, overdue_seconds)
+            if state is None:
+                return None
+            return (await settle_locked(connection, self._definitions, state)).plan.head

@@ -1,0 +1,118 @@
+"""The connection to Postgres: one engine per process, passed as a value.
+
+A service opens `begin()` for a transaction (committed when the block ends well) or `read()` for reads, and passes the
+connection to the store's functions. Errors that mean "Postgres is not there now" become `UnavailableError`; the outcome
+of a transaction that fails so is unknown, and every write of ours may be repeated.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import asyncpg
+import orjson
+from sqlalchemy import event, text
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+
+from activity_core.errors import UnavailableError
+
+Connection = AsyncConnection
+
+# SQLSTATE classes and codes that say "not now": connection, resources, operator intervention, lock and serialisation.
+_PASSING = ("08", "53", "57", "55P03", "40", "25006")
+
+
+def _dumps(value: Any) -> str:
+    return orjson.dumps(value).decode()
+
+
+class Database:
+    """An engine and its pool. `dsn` is a plain `postgresql://` URL, used as it is for LISTEN connections."""
+
+    def __init__(self, dsn: str, *, pool_size: int, application_name: str) -> None:
+        self.dsn = dsn.replace("postgresql+asyncpg://", "postgresql://", 1)
+        self.application_name = application_name
+        self.engine: AsyncEngine = create_async_engine(
+            self.dsn.replace("postgresql://", "postgresql+asyncpg://", 1),
+            pool_size=pool_size,
+            max_overflow=0,
+            pool_timeout=10,
+            # values of a failed statement would end in logs
+            hide_parameters=True,
+            json_serializer=_dumps,
+            json_deserializer=orjson.loads,
+            connect_args={
+                "timeout": 5,
+                "command_timeout": 60,
+                "server_settings": {
+                    "application_name": application_name,
+                    "timezone": "UTC",
+                    "statement_timeout": "30000",
+                    "lock_timeout": "15000",
+                    "idle_in_transaction_session_timeout": "60000",
+                },
+            },
+        )
+        event.listen(self.engine.sync_engine, "handle_error", _discard_broken)
+
+    @asynccontextmanager
+    async def begin(self) -> AsyncIterator[Connection]:
+        """A transaction, committed when the block ends without an exception."""
+        try:
+            async with self.engine.begin() as connection:
+                yield connection
+        except (DBAPIError, PoolTimeoutError, OSError, TimeoutError) as error:
+            raise _translated(error) from error
+
+    @asynccontextmanager
+    async def read(self) -> AsyncIterator[Connection]:
+        """A connection for reads; nothing is committed."""
+        try:
+            async with self.engine.connect() as connection:
+                yield connection
+        except (DBAPIError, PoolTimeoutError, OSError, TimeoutError) as error:
+            raise _translated(error) from error
+
+    @asynccontextmanager
+    async def session(self) -> AsyncIterator[Connection]:
+        """A connection where each statement commits by itself, for locks that outlive transactions."""
+        try:
+            async with self.engine.connect() as connection:
+                yield await connection.execution_options(isolation_level="AUTOCOMMIT")
+        except (DBAPIError, PoolTimeoutError, OSError, TimeoutError) as error:
+            raise _translated(error) from error
+
+    async def listen_connection(self) -> asyncpg.Connection:
+        """A connection of its own for LISTEN. The caller keeps a reference and closes it."""
+        try:
+            return await asyncpg.connect(
+                self.dsn, timeout=5, server_settings={"application_name": self.application_name}
+            )
+        except (OSError, asyncpg.PostgresError, TimeoutError) as error:
+            raise UnavailableError("Postgres can't be reached") from error
+
+    async def ping(self) -> None:
+        """Raise UnavailableError unless Postgres answers."""
+        async with self.read() as connection:
+            await connection.execute(text("SELECT 1"))
+
+    async def close(self) -> None:
+        await self.engine.dispose()
+
+
+def _discard_broken(context: Any) -> None:
+    # after a failover the server answers, but read-only: such a connection must not go back to the pool
+    if getattr(context.original_exception, "sqlstate", None) == "25006":
+        context.is_disconnect = True
+
+
+def _translated(error: Exception) -> Exception:
+    state = getattr(getattr(error, "orig", None), "sqlstate", None)
+    passing = isinstance(state, str) and state.startswith(_PASSING)
+    lost = isinstance(error, (InterfaceError, OperationalError)) and state is None
+    gone = isinstance(error, DBAPIError) and error.connection_invalidated
+    if passing or lost or gone or isinstance(error, (PoolTimeoutError, OSError, TimeoutError)):
+        return UnavailableError("Postgres can't be reached or is too busy; the same request may be sent again")
+    return error

@@ -1,0 +1,98 @@
+"""Temporal Schedules: built from our calendars, never from the user's string, and written by one writer each."""
+
+import uuid
+from dataclasses import dataclass
+from datetime import timedelta
+
+from temporalio.client import (
+    Schedule,
+    ScheduleActionStartWorkflow,
+    ScheduleAlreadyRunningError,
+    ScheduleCalendarSpec,
+    ScheduleOverlapPolicy,
+    SchedulePolicy,
+    ScheduleRange,
+    ScheduleSpec,
+    ScheduleUpdate,
+    ScheduleUpdateInput,
+)
+from temporalio.service import RPCError, RPCStatusCode
+
+from activity_core.domain import ids
+from activity_core.domain.calendars import Calendar, CalendarRange, Calendars
+from activity_core.temporal.client import TASK_TIMEOUT, Temporal
+from activity_core.workflows import contracts as c
+
+# Explicit, because the default is a year; an hour, because ten seconds lose runs in a plain burst.
+CATCHUP_WINDOW = timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True)
+class DesiredSchedule:
+    """What the schedule of one activity should be."""
+
+    activity_id: uuid.UUID
+    calendars: Calendars
+
+
+def build(desired: DesiredSchedule, task_queue: str) -> Schedule:
+    """The Temporal Schedule: it starts the fire workflow, and settle decides what is due."""
+    return Schedule(
+        action=ScheduleActionStartWorkflow(
+            c.FIRE_WORKFLOW,
+            c.FireInput(str(desired.activity_id)),
+            id=ids.fire_workflow_id(desired.activity_id),
+            task_queue=task_queue,
+            task_timeout=TASK_TIMEOUT,
+        ),
+        spec=ScheduleSpec(
+            calendars=[_calendar(calendar) for calendar in desired.calendars.calendars],
+            time_zone_name=desired.calendars.zone,
+        ),
+        policy=SchedulePolicy(overlap=ScheduleOverlapPolicy.SKIP, catchup_window=CATCHUP_WINDOW),
+    )
+
+
+def _calendar(calendar: Calendar) -> ScheduleCalendarSpec:
+    return ScheduleCalendarSpec(
+        second=[ScheduleRange(0)],
+        minute=_ranges(calendar.minute),
+        hour=_ranges(calendar.hour),
+        day_of_month=_ranges(calendar.day_of_month),
+        month=_ranges(calendar.month),
+        day_of_week=_ranges(calendar.day_of_week),
+    )
+
+
+def _ranges(ranges: tuple[CalendarRange, ...]) -> list[ScheduleRange]:
+    return [ScheduleRange(start=r.start, end=r.end, step=r.step) for r in ranges]
+
+
+class Schedules:
+    """Writes schedules. The caller holds the sync lock of the activity."""
+
+    def __init__(self, temporal: Temporal) -> None:
+        self._temporal = temporal
+
+    async def put(self, desired: DesiredSchedule) -> None:
+        """Create the schedule or bring it to what is desired; never deletes and recreates."""
+        client = await self._temporal.client()
+        schedule = build(desired, self._temporal.task_queue)
+        schedule_id = ids.schedule_id(desired.activity_id)
+
+        async def replaced(_: ScheduleUpdateInput) -> ScheduleUpdate:
+            return ScheduleUpdate(schedule=schedule)
+
+        try:
+            await client.create_schedule(schedule_id, schedule, rpc_timeout=timedelta(seconds=5))
+        except ScheduleAlreadyRunningError:
+            await client.get_schedule_handle(schedule_id).update(replaced, rpc_timeout=timedelta(seconds=5))
+
+    async def remove(self, activity_id: uuid.UUID) -> None:
+        """Delete the schedule; one that is gone already is as good."""
+        client = await self._temporal.client()
+        try:
+            await client.get_schedule_handle(ids.schedule_id(activity_id)).delete(rpc_timeout=timedelta(seconds=5))
+        except RPCError as error:
+            if error.status != RPCStatusCode.NOT_FOUND:
+                raise

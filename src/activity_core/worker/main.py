@@ -1,0 +1,165 @@
+"""The worker process: runs workflows and their steps, starts what waits, settles what is overdue, keeps Temporal's
+schedules and the ends of runs true."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import timedelta
+
+import structlog
+from temporalio.service import RPCError
+from temporalio.worker import UnsandboxedWorkflowRunner, Worker
+
+from activity_core.errors import UnavailableError
+from activity_core.processes import run_until_stopped, watch_parent
+from activity_core.services.context import ContextResolver
+from activity_core.services.definitions import Definitions
+from activity_core.services.deliveries import Deliveries
+from activity_core.services.gate import Gate
+from activity_core.services.http_calls import HttpCaller
+from activity_core.services.poller import Poller
+from activity_core.services.reconcile import Reconcile
+from activity_core.services.runs import Runs
+from activity_core.services.schedules import ScheduleSync
+from activity_core.services.settle import Settler
+from activity_core.services.starting import InFlight, Starting
+from activity_core.services.waiters import RunWaiters
+from activity_core.settings import Settings
+from activity_core.store import deployment
+from activity_core.store.database import Database
+from activity_core.store.notify import SCHEDULES, STARTS, Wakeup
+from activity_core.temporal.client import Temporal
+from activity_core.temporal.schedules import Schedules
+from activity_core.worker.steps import FireStepsImpl, RunStepsImpl, TaskStepsImpl
+from activity_core.workflows.fire import FireActivityWorkflow
+from activity_core.workflows.run import RunActivityWorkflow
+from activity_core.workflows.task import TaskWorkflow
+
+GRACEFUL_SHUTDOWN = timedelta(seconds=8)
+RETRY_SECONDS = 1.0
+# Room for waiting steps: a limit near the number of runs in flight costs more than half of the throughput. What bounds
+# the work is the number of runs in flight.
+CONCURRENCY = 1_000
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The services of a worker process, wired once."""
+
+    database: Database
+    temporal: Temporal
+    http: HttpCaller
+    settler: Settler
+    starting: Starting
+    runs: Runs
+    resolver: ContextResolver
+    deliveries: Deliveries
+    in_flight: InFlight
+    poller: Poller
+    schedules: ScheduleSync
+    reconcile: Reconcile
+
+
+def build(settings: Settings) -> Parts:
+    database = Database(
+        settings.asyncpg_url, pool_size=settings.database_pool_size, application_name="activity-core-worker"
+    )
+    definitions, temporal, waiters, http = Definitions(), Temporal(settings), RunWaiters(), HttpCaller()
+    settler = Settler(database, definitions)
+    in_flight = InFlight(settings.max_runs_in_flight)
+    runs = Runs(database, definitions, temporal, waiters)
+    deliveries = Deliveries(database, temporal, waiters, http)
+    return Parts(
+        database=database,
+        temporal=temporal,
+        http=http,
+        settler=settler,
+        starting=Starting(database, temporal, Gate(database, definitions), in_flight),
+        runs=runs,
+        resolver=ContextResolver(database, runs, http),
+        deliveries=deliveries,
+        in_flight=in_flight,
+        poller=Poller(database, settler, temporal),
+        schedules=ScheduleSync(database, Schedules(temporal)),
+        reconcile=Reconcile(database, temporal, deliveries),
+    )
+
+
+async def serve(settings: Settings) -> None:
+    """Work until SIGTERM, then drain. Raises ConfigurationError when the database can't be served."""
+    watch_parent()
+    parts = build(settings)
+    try:
+        await deployment.bind(parts.database, settings.temporal_namespace)
+        starts, schedules = Wakeup(parts.database, STARTS), Wakeup(parts.database, SCHEDULES)
+        await run_until_stopped(
+            _steps(parts),
+            _starting_loop(parts.starting, starts),
+            _loop("schedules", parts.schedules.sync_pending, lambda: schedules.wait(5.0)),
+            _loop("poller", parts.poller.settle_overdue, lambda: asyncio.sleep(0.5)),
+            _loop("fires", parts.poller.fire_heads, lambda: asyncio.sleep(0.2)),
+            _loop("reconcile", parts.reconcile.runs, lambda: asyncio.sleep(15.0)),
+        )
+    finally:
+        await parts.http.close()
+        await parts.database.close()
+
+
+async def _steps(parts: Parts) -> None:
+    """The Temporal worker; connects when Temporal is there."""
+    while True:
+        try:
+            client = await parts.temporal.client()
+            break
+        except UnavailableError as error:
+            log.warning("worker.waiting", error=error.detail)
+            await asyncio.sleep(RETRY_SECONDS)
+    fire = FireStepsImpl(parts.settler, parts.starting)
+    run = RunStepsImpl(parts.runs, parts.resolver, parts.in_flight)
+    task = TaskStepsImpl(parts.deliveries)
+    worker = Worker(
+        client,
+        task_queue=parts.temporal.task_queue,
+        workflows=[FireActivityWorkflow, RunActivityWorkflow, TaskWorkflow],
+        activities=[
+            *(fire.settle, fire.adopt),
+            *(run.begin, run.resolve, run.advance, run.end_run),
+            *(task.deliver, task.close_task),
+        ],
+        # determinism is checked where it belongs, in the tests: the sandbox costs a tenth to a third of the throughput
+        workflow_runner=UnsandboxedWorkflowRunner(),
+        max_concurrent_workflow_tasks=CONCURRENCY,
+        max_concurrent_local_activities=CONCURRENCY,
+        max_concurrent_activities=CONCURRENCY,
+        graceful_shutdown_timeout=GRACEFUL_SHUTDOWN,
+    )
+    log.info("worker.ready")
+    await worker.run()
+
+
+async def _starting_loop(starting: Starting, wakeup: Wakeup) -> None:
+    try:
+        while True:
+            try:
+                claimed = await starting.start_batch()
+            except UnavailableError as error:
+                log.warning("starts.waiting", error=error.detail)
+                await wakeup.pause(RETRY_SECONDS)
+                continue
+            if not claimed:
+                await wakeup.wait(1.0)
+    finally:
+        await wakeup.close()
+
+
+async def _loop(name: str, work: Callable[[], Awaitable[object]], rest: Callable[[], Awaitable[None]]) -> None:
+    """Do the work, rest, again. What can't be done now is done in a later pass."""
+    while True:
+        try:
+            await work()
+        except (UnavailableError, RPCError) as error:
+            log.warning("loop.waiting", loop=name, error=str(error))
+            await asyncio.sleep(RETRY_SECONDS)
+        await rest()

@@ -1,0 +1,96 @@
+"""The steps, with their dependencies: thin, because what they do lives in the services."""
+
+import socket
+import uuid
+from datetime import timedelta
+
+from temporalio import activity
+from temporalio.exceptions import ApplicationError
+
+from activity_core.domain import ids
+from activity_core.services.context import ContextError, ContextResolver
+from activity_core.services.deliveries import Attempt, Deliveries, RefusedDeliveryError, RetryDeliveryError
+from activity_core.services.runs import Runs
+from activity_core.services.settle import Settler
+from activity_core.services.starting import InFlight, Starting
+from activity_core.workflows import contracts as c
+from activity_core.workflows.steps import FireSteps, RunSteps, TaskSteps
+
+
+class FireStepsImpl(FireSteps):
+    def __init__(self, settler: Settler, starting: Starting) -> None:
+        self._settler = settler
+        self._starting = starting
+
+    @activity.defn(name="settle")
+    async def settle(self, given: c.SettleInput) -> c.SettleResult:
+        tick = None if given.tick is None else ids.parse_nominal(given.tick)
+        head = await self._settler.settle(uuid.UUID(given.activity_id), tick)
+        return c.SettleResult(None if head is None else ids.format_nominal(head))
+
+    @activity.defn(name="adopt")
+    async def adopt(self, given: c.AdoptInput) -> c.AdoptResult:
+        return c.AdoptResult(await self._starting.adopt(uuid.UUID(given.activity_id), given.key))
+
+
+class RunStepsImpl(RunSteps):
+    def __init__(self, runs: Runs, resolver: ContextResolver, in_flight: InFlight) -> None:
+        self._runs = runs
+        self._resolver = resolver
+        self._in_flight = in_flight
+
+    @activity.defn(name="begin")
+    async def begin(self, given: c.BeginInput) -> c.BeginResult:
+        activity_id = uuid.UUID(given.activity_id)
+        try:
+            return await self._runs.begin(activity_id, given.key, given.execution_run_id)
+        finally:
+            self._in_flight.done(ids.run_workflow_id(activity_id, given.key))
+
+    @activity.defn(name="resolve")
+    async def resolve(self, given: c.ResolveInput) -> c.Done:
+        try:
+            await self._resolver.resolve(uuid.UUID(given.run_id), given.position)
+        except ContextError as error:
+            raise ApplicationError(str(error), type="context_error", non_retryable=not error.retry) from error
+        return c.Done()
+
+    @activity.defn(name="advance")
+    async def advance(self, given: c.AdvanceInput) -> c.AdvanceResult:
+        return c.AdvanceResult(await self._runs.advance(uuid.UUID(given.run_id)))
+
+    @activity.defn(name="end_run")
+    async def end_run(self, given: c.EndRunInput) -> c.Done:
+        run_id = uuid.UUID(given.run_id)
+        await self._runs.end(run_id, given.status, given.reason)
+        if given.status == "cancelled":
+            await self._runs.cancel_open_tasks(run_id)
+        return c.Done()
+
+
+class TaskStepsImpl(TaskSteps):
+    def __init__(self, deliveries: Deliveries) -> None:
+        self._deliveries = deliveries
+        self._worker = f"{socket.gethostname()}:{uuid.uuid4().hex[:8]}"
+
+    @activity.defn(name="deliver")
+    async def deliver(self, given: c.DeliverInput) -> c.Done:
+        info = activity.info()
+        if info.is_local:
+            await self._deliveries.deliver_in_database(given.task_id)
+            return c.Done()
+        execution_id = ids.activity_execution_id(given.task_id, "deliver")
+        attempt_id = ids.activity_attempt_id(execution_id, info.task_token)
+        try:
+            await self._deliveries.deliver_http(given.task_id, Attempt(attempt_id, info.attempt, self._worker))
+        except RetryDeliveryError as error:
+            delay = None if error.after_seconds is None else timedelta(seconds=error.after_seconds)
+            raise ApplicationError(str(error), type="delivery_failed", next_retry_delay=delay) from error
+        except RefusedDeliveryError as error:
+            raise ApplicationError(str(error), type="delivery_refused", non_retryable=True) from error
+        return c.Done()
+
+    @activity.defn(name="close_task")
+    async def close_task(self, given: c.CloseTaskInput) -> c.Done:
+        await self._deliveries.close(given.task_id, given.state, given.reason)
+        return c.Done()

@@ -1,0 +1,135 @@
+"""What passes between workflows, their steps and those who start them.
+
+One frozen dataclass in, one out. These are stored in histories: fields are only added, with defaults.
+"""
+
+from dataclasses import dataclass, field
+
+RUN_WORKFLOW = "RunActivityWorkflow"
+FIRE_WORKFLOW = "FireActivityWorkflow"
+TASK_WORKFLOW = "TaskWorkflow"
+SETTLED_SIGNAL = "settled"
+
+
+@dataclass(frozen=True)
+class FireInput:
+    activity_id: str
+
+
+@dataclass(frozen=True)
+class SettleInput:
+    """`tick`: the nominal time that the schedule says it fires for, ISO; None when the poller fires."""
+
+    activity_id: str
+    tick: str | None
+
+
+@dataclass(frozen=True)
+class SettleResult:
+    """`head`: the nominal time to run now, ISO; None when there is none."""
+
+    head: str | None
+
+
+@dataclass(frozen=True)
+class AdoptInput:
+    activity_id: str
+    key: str
+
+
+@dataclass(frozen=True)
+class AdoptResult:
+    """`running`: its workflow is open. `decided`: the row waits no more. `adopted`: an end that came before `log_run` was
+    recorded. `restart`: the workflow was refused by the gate and the row reopened since: its ID may be used again."""
+
+    verdict: str
+
+
+@dataclass(frozen=True)
+class RunInput:
+    """`key`: the occurrence's key, as in the workflow ID."""
+
+    activity_id: str
+    key: str
+
+
+@dataclass(frozen=True)
+class BeginInput:
+    """`execution_run_id`: Temporal's first_execution_run_id, which survives reset, retry and continue-as-new."""
+
+    activity_id: str
+    key: str
+    execution_run_id: str
+
+
+@dataclass(frozen=True)
+class ContextStep:
+    position: int
+    timeout_seconds: int
+
+
+@dataclass(frozen=True)
+class BeginResult:
+    """`verdict`: `go` (the run is ours, and open), `ended`, `refused` (the row was decided otherwise: end without effect)
+    or `later` (the row waits: ask again, and never end, because the workflow ID is used up).
+    `resolve`: context still to be fetched; only then is there something to do before `advance`."""
+
+    verdict: str
+    run_id: str = ""
+    resolve: list[ContextStep] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class ResolveInput:
+    run_id: str
+    position: int
+
+
+@dataclass(frozen=True)
+class AdvanceInput:
+    run_id: str
+
+
+@dataclass(frozen=True)
+class AdvanceResult:
+    ended: bool
+
+
+@dataclass(frozen=True)
+class EndRunInput:
+    run_id: str
+    status: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class TaskInput:
+    """`in_database`: the delivery never leaves our database, so it is a local step.
+
+    Seconds throughout; `deadline_seconds` and `maximum_attempts` None mean no limit."""
+
+    task_id: str
+    in_database: bool
+    attempt_timeout_seconds: int = 30
+    deadline_seconds: int | None = None
+    maximum_attempts: int | None = None
+    initial_interval_seconds: int = 1
+    backoff_coefficient: float = 2.0
+    maximum_interval_seconds: int = 300
+
+
+@dataclass(frozen=True)
+class DeliverInput:
+    task_id: str
+
+
+@dataclass(frozen=True)
+class CloseTaskInput:
+    task_id: str
+    state: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Done:
+    """A step that answers nothing; room for what it may answer later."""

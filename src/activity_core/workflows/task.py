@@ -1,0 +1,61 @@
+"""One task: deliver it to its consumer until it is taken, refused for good, or out of time."""
+
+from datetime import timedelta
+
+from temporalio import workflow
+from temporalio.common import RetryPolicy
+from temporalio.exceptions import ActivityError, ApplicationError, TimeoutError, is_cancelled_exception
+
+with workflow.unsafe.imports_passed_through():
+    from activity_core.workflows import contracts as c
+    from activity_core.workflows.steps import LOCAL, TaskSteps
+
+# The attempt ends itself at its own timeout; Temporal's is the one for an attempt whose worker is gone.
+WORKER_LOST_SECONDS = 5
+
+
+@workflow.defn(name=c.TASK_WORKFLOW)
+class TaskWorkflow:
+    @workflow.run
+    async def run(self, given: c.TaskInput) -> c.Done:
+        try:
+            if given.in_database:
+                return await workflow.execute_local_activity_method(
+                    TaskSteps.deliver, c.DeliverInput(given.task_id), **LOCAL
+                )
+            return await self._deliver(given)
+        except ActivityError as error:
+            if is_cancelled_exception(error):
+                await self._close(given.task_id, "cancelled", "its workflow was cancelled")
+                raise
+            reason = _reason(error, given)
+            await self._close(given.task_id, "failed", reason)
+            raise ApplicationError(reason, type="task_failed", non_retryable=True) from error
+
+    async def _deliver(self, given: c.TaskInput) -> c.Done:
+        deadline = None if given.deadline_seconds is None else timedelta(seconds=given.deadline_seconds)
+        return await workflow.execute_activity_method(
+            TaskSteps.deliver,
+            c.DeliverInput(given.task_id),
+            start_to_close_timeout=timedelta(seconds=given.attempt_timeout_seconds + WORKER_LOST_SECONDS),
+            schedule_to_close_timeout=deadline,
+            retry_policy=RetryPolicy(
+                initial_interval=timedelta(seconds=given.initial_interval_seconds),
+                backoff_coefficient=given.backoff_coefficient,
+                maximum_interval=timedelta(seconds=given.maximum_interval_seconds),
+                maximum_attempts=given.maximum_attempts or 0,
+            ),
+        )
+
+    async def _close(self, task_id: str, state: str, reason: str) -> None:
+        await workflow.execute_local_activity_method(
+            TaskSteps.close_task, c.CloseTaskInput(task_id, state, reason), **LOCAL
+        )
+
+
+def _reason(error: ActivityError, given: c.TaskInput) -> str:
+    cause = error.cause
+    if isinstance(cause, TimeoutError):
+        last = f"; last: {cause.cause}" if cause.cause else ""
+        return f"not delivered within its deadline of {given.deadline_seconds} s{last}"
+    return str(cause or error)

@@ -1,0 +1,130 @@
+"""The real supervisor over stand-ins for our four commands, with its real Postgres and Temporal, as a process."""
+
+import asyncio
+import os
+import re
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import asyncpg
+import psutil
+import pytest
+
+from activity_core.dev.child import Child, spawn
+from activity_core.settings import environment_without_settings
+from tests.stack import eventually, temporary_home
+
+SUPERVISE = Path(__file__).with_name("supervise.py")
+
+
+@dataclass
+class DevRun:
+    """One run of the supervisor on `data_dir`."""
+
+    data_dir: Path
+    child: Child
+    lines: list[str]
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.lines)
+
+    async def until_ready(self) -> None:
+        def ready() -> bool:
+            if self.child.ended:
+                raise RuntimeError(f"ended before it was ready:\n{self.text}")
+            return "Stop with Ctrl-C." in self.lines
+
+        await eventually(ready, within=30, what="the stack is ready")
+
+    async def ended(self) -> int:
+        """Its exit code, once it ended; it has 30 seconds."""
+        return await asyncio.wait_for(self.child.wait(), 30)
+
+    async def stop(self, number: signal.Signals = signal.SIGINT) -> int:
+        self.child.process.send_signal(number)
+        return await self.ended()
+
+    def process(self, name: str) -> psutil.Process:
+        """The process of the tree called `name`: a stand-in's name, `postgres` (its head) or `temporal`."""
+        return next(process for process in processes_of(self.data_dir) if _is_called(process, name))
+
+    def settings(self) -> dict[str, str]:
+        """What the running stack wrote to dev.env."""
+        text = (self.data_dir / "dev.env").read_text()
+        return dict(re.findall(r"^ACTIVITY_CORE_(\w+)='(.*)'$", text, re.MULTILINE))
+
+    async def execute(self, statement: str) -> str | None:
+        """Runs a statement in the stack's database; the first value of its first row."""
+        connection = await asyncpg.connect(self.settings()["DATABASE_URL"])
+        try:
+            value = await connection.fetchval(statement)
+        finally:
+            await connection.close()
+        return None if value is None else str(value)
+
+
+Start = Callable[..., Awaitable[DevRun]]
+
+
+def processes_of(data_dir: Path) -> list[psutil.Process]:
+    """Every living process that works on `data_dir` but the supervisor: by command line or working directory."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.status() == psutil.STATUS_ZOMBIE or str(SUPERVISE) in process.cmdline():
+                continue
+            if str(data_dir) in " ".join(process.cmdline()) or process.cwd().startswith(str(data_dir)):
+                found.append(process)
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+    return found
+
+
+async def nothing_left(data_dir: Path) -> None:
+    await eventually(lambda: not processes_of(data_dir), what=f"no process works on {data_dir}")
+
+
+def _is_called(process: psutil.Process, name: str) -> bool:
+    try:
+        line = process.cmdline()
+    except psutil.NoSuchProcess:
+        return False
+    if name in ("postgres", "temporal"):
+        return bool(line) and Path(line[0]).name == name and len(line) > 3
+    return line[2:3] == [name]
+
+
+@pytest.fixture
+def data_dir() -> Iterator[Path]:
+    with temporary_home() as home:
+        yield Path(home).resolve() / "data"
+
+
+@pytest.fixture
+async def start(data_dir: Path) -> AsyncIterator[Start]:
+    """Starts the supervisor on `data_dir`: `start(api=…, worker=…)` gives stand-ins a behaviour."""
+    runs: list[DevRun] = []
+
+    async def _start(*, api_port: int = 0, environment: dict[str, str] | None = None, **behaviours: str) -> DevRun:
+        lines: list[str] = []
+        pairs = [f"{name}={behaviour}" for name, behaviour in behaviours.items()]
+        child = await spawn(
+            "supervisor",
+            [sys.executable, str(SUPERVISE), str(data_dir), str(api_port), *pairs],
+            environment=environment_without_settings()
+            | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+            | (environment or {}),
+            on_line=lines.append,
+        )
+        runs.append(DevRun(data_dir, child, lines))
+        return runs[-1]
+
+    yield _start
+    for run in runs:
+        await run.child.stop()
+    for process in processes_of(data_dir):
+        process.kill()
