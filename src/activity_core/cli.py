@@ -6,8 +6,8 @@ which would be the start time of every command and of `--help`. No cycle is dodg
 
 import asyncio
 import os
-from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -102,7 +102,9 @@ def api() -> None:
 
 @app.command()
 def router() -> None:
-    """Run the event router: accepted events become rows of the ledger.
+    """Run the event router.
+
+    It turns accepted events into rows of the ledger.
 
     \b
     Example:
@@ -116,7 +118,9 @@ def router() -> None:
 
 @app.command()
 def worker() -> None:
-    """Run a worker: starts runs, executes them and delivers their tasks.
+    """Run a worker.
+
+    It starts runs, executes them and delivers their tasks.
 
     \b
     Example:
@@ -130,7 +134,7 @@ def worker() -> None:
 
 @app.command()
 def migrate() -> None:
-    """Bring the database to the schema of this version.
+    """Bring the database to this version.
 
     \b
     Example:
@@ -158,9 +162,10 @@ def dev(
         int | None, typer.Option(min=0, max=65_535, metavar="PORT", help="8233 if left out and free; 0: a free one.")
     ] = None,
 ) -> None:
-    """Run everything on this machine: Postgres, Temporal, API, router and worker. State survives; Ctrl-C ends it.
+    """Run everything on this machine.
 
-    With ACTIVITY_CORE_DATABASE_URL or ACTIVITY_CORE_TEMPORAL_ADDRESS set, these servers are used instead.
+    Postgres, Temporal, API, router and worker, in one process tree. The state survives, Ctrl-C ends it. With
+    ACTIVITY_CORE_DATABASE_URL or ACTIVITY_CORE_TEMPORAL_ADDRESS set, these servers are used instead.
 
     \b
     Example:
@@ -195,6 +200,7 @@ app.command()(runs.occurrences)
 app.command()(runs.why)
 app.add_typer(events.app, name="events")
 
+
 def _start(name: str) -> "Settings":
     """What every process begins with: its settings, read once, and its log."""
     from activity_core.logging import configure_logging
@@ -208,11 +214,12 @@ def _start(name: str) -> "Settings":
 
 def _run_process(name: str, serving: Coroutine[Any, Any, None]) -> None:
     """Run one of our processes until SIGTERM or SIGINT."""
-    try:
-        from uvloop import new_event_loop
-    except ModuleNotFoundError:  # it has no build for Windows
-        from asyncio import new_event_loop
-    with _telling(name), asyncio.Runner(loop_factory=new_event_loop) as runner:
+    new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
+    with suppress(ModuleNotFoundError):  # it has no build for Windows
+        import uvloop
+
+        new_loop = uvloop.new_event_loop
+    with _telling(name), asyncio.Runner(loop_factory=new_loop) as runner:
         runner.run(serving)
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-import re
+import shlex
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from activity_core.dev.child import Child, spawn
-from activity_core.settings import environment_without_settings
+from activity_core.settings import PREFIX, environment_without_settings
 from tests.stack import eventually, temporary_home
 
 SUPERVISE = Path(__file__).with_name("supervise.py")
@@ -54,8 +54,8 @@ class DevRun:
 
     def settings(self) -> dict[str, str]:
         """What the running stack wrote to dev.env."""
-        text = (self.data_dir / "dev.env").read_text()
-        return dict(re.findall(r"^ACTIVITY_CORE_(\w+)='(.*)'$", text, re.MULTILINE))
+        assignments = shlex.split((self.data_dir / "dev.env").read_text())
+        return dict(assignment.removeprefix(PREFIX).split("=", 1) for assignment in assignments)
 
     async def execute(self, statement: str) -> str | None:
         """Runs a statement in the stack's database; the first value of its first row."""
@@ -101,7 +101,7 @@ def _is_called(process: psutil.Process, name: str) -> bool:
 @pytest.fixture
 def data_dir() -> Iterator[Path]:
     with temporary_home() as home:
-        yield Path(home).resolve() / "data"
+        yield Path(home).resolve() / "a data dir"
 
 
 @pytest.fixture

@@ -27,7 +27,9 @@ MAX_TRIGGER_TEXT = 60
 def init(
     directory: Annotated[Path, typer.Argument(metavar="[DIR]", help="Made if it is not there.")] = Path(),
 ) -> None:
-    """Write a sample definition, a heartbeat once a minute, and say what to do with it.
+    """Write a sample definition.
+
+    It is a heartbeat once a minute, with comments. A file that is there already is not overwritten.
 
     \b
     Example:
@@ -58,9 +60,10 @@ def apply(
     api_url: ApiUrl = DEFAULT_API_URL,
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """Create or replace activities and consumers from files: all of them, or none if anything is wrong.
+    """Create or replace what files define.
 
-    Faults are shown as file:line: pointer: message, and the exit code is then 1.
+    Activities and consumers: all of them, or none if anything is wrong. Faults are shown as
+    file:line: pointer: message, and the exit code is then 1.
 
     \b
     Example:
@@ -112,7 +115,9 @@ def get(
     api_url: ApiUrl = DEFAULT_API_URL,
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """List activities, or show one definition as YAML, as it can be applied again.
+    """List activities, or show one definition.
+
+    One is shown as YAML, as it can be applied again.
 
     \b
     Example:

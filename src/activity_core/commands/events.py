@@ -24,7 +24,7 @@ app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
 @app.callback()
 def events() -> None:
-    """Send events, and list those that were accepted.
+    """Send events, list accepted ones.
 
     \b
     Example:
@@ -47,7 +47,9 @@ def send(
     api_url: ApiUrl = DEFAULT_API_URL,
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """Send an event. When the command has answered, the event is stored and will be handled.
+    """Send an event.
+
+    When the command has answered, the event is stored and will be handled.
 
     \b
     Example:

@@ -40,7 +40,9 @@ def _acts(character: str) -> bool:
 
 
 def _escaped(character: str) -> str:
-    return character.encode("unicode_escape").decode() if not "\ud800" <= character <= "\udfff" else repr(character)[1:-1]
+    return (
+        character.encode("unicode_escape").decode() if not "\ud800" <= character <= "\udfff" else repr(character)[1:-1]
+    )
 
 
 def say(text: str = "") -> None:

@@ -33,7 +33,9 @@ def trigger(
     ref: Annotated[str, typer.Argument(metavar="REF", help="Slug or id of the activity.")],
     params: Annotated[str | None, typer.Option(metavar="JSON", help="What `params` is in expressions.")] = None,
     allow_overlap: Annotated[bool, typer.Option("--allow-overlap", help="Also while a run is open.")] = False,
-    wait: Annotated[bool, typer.Option("--wait", help="Until the run has ended; exit code 1 unless completed.")] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Until the run has ended; exit code 1 unless completed.")
+    ] = False,
     timeout: Annotated[
         int | None, typer.Option(min=1, metavar="SECONDS", help="Give up waiting then; the run goes on.")
     ] = None,
@@ -172,14 +174,17 @@ def _counts(tasks: Mapping[str, int]) -> str:
 def occurrences(
     activity: ActivityOption = None,
     outcome: Annotated[
-        str | None, typer.Option(metavar="OUTCOME", help="started, skipped, waiting, filtered, disabled, dead_letter, …")
+        str | None,
+        typer.Option(metavar="OUTCOME", help="started, skipped, waiting, filtered, disabled, dead_letter, …"),
     ] = None,
     limit: Limit = 20,
     cursor: CursorOption = None,
     api_url: ApiUrl = DEFAULT_API_URL,
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """List the ledger: every due time, event and request, with what became of it and why.
+    """List the ledger, newest first.
+
+    It has a row for every due time, event and request, with what became of it and why.
 
     \b
     Example:
@@ -208,7 +213,9 @@ def why(
     api_url: ApiUrl = DEFAULT_API_URL,
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """Say why an activity ran or did not run for a due time or an event: the answer, the evidence, what can be done.
+    """Say why something ran or did not run.
+
+    For a due time or an event: the answer in a sentence, the evidence, and what can be done.
 
     \b
     Example:
@@ -226,25 +233,32 @@ def why(
 
 
 def _say_why(answer: Mapping[str, Any]) -> None:
-    if answer.get("outcome"):
-        say(f"{occasion(answer)}: {answer['outcome']} ({answer['reason_code']})")
     say(answer["sentence"])
-    evidence = [(instant(item["at"]), item["what"], item.get("ref")) for item in answer.get("evidence") or []]
+    say()
+    say(f"Outcome: {answer['outcome']} ({answer['reason_code']})")
+    evidence = [(instant(item["at"]), item["what"], item["ref"]) for item in answer["evidence"]]
     _section("Evidence", evidence)
-    _section("Attempts", [_attempt(item) for item in answer.get("attempts") or []])
-    if run := answer.get("run"):
-        _section("Run", [(run["run_id"], run["status"], run.get("result"), _counts(run.get("tasks") or {}))])
-    _section("What you can do", [(item["label"], item["command"]) for item in answer.get("actions") or []])
+    if run := answer["run"]:
+        _section("Run", [(run["run_id"], run["status"], run["result"], run["reason"], _counts(run["tasks"]))])
+    _section("Attempts to hand over its tasks", [_attempt(item) for item in answer["attempts"]])
+    around = answer["neighbours"]
+    _section("Due times around it", [("before", around["previous"]), ("after", around["next"])])
+    _section("What you can do", [(f"{item['label']}:", item["command"]) for item in answer["actions"]])
 
 
 def _attempt(attempt: Mapping[str, Any]) -> tuple[Any, ...]:
-    return instant(attempt.get("started_at")), attempt.get("outcome"), attempt.get("error")
+    late = "late" if attempt["late"] else None
+    status = f"HTTP {attempt['http_status']}" if attempt["http_status"] else None
+    return instant(attempt["started_at"]), attempt["task_id"], attempt["outcome"] or "open", late, status, attempt["error"]
 
 
 def _section(title: str, rows: list[tuple[Any, ...]]) -> None:
-    if not rows:
+    """Lines below a title; a row with a single value has nothing to say."""
+    shown = [[cell_text(value) for value in row if value not in (None, "")] for row in rows]
+    shown = [cells for cells in shown if len(cells) > 1]
+    if not shown:
         return
     say()
     say(f"{title}:")
-    for row in rows:
-        say("  " + "  ".join(cell_text(value) for value in row if value not in (None, "")))
+    for cells in shown:
+        say("  " + "  ".join(cells))

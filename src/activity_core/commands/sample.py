@@ -28,6 +28,7 @@ tasks:
     # Where the task goes. `log` and `inbox` (for a person to complete) are built in; others are `kind: Consumer`.
     consumer: log
     params:
-      # ${ … } holds an expression. This one is the minute that the run is for, not the instant at which it started.
-      text: "The minute ${ scheduled_for } has begun."
+      # ${ … } holds an expression. This one is the minute that the run is for, not the instant at which it started; for
+      # a run that you trigger by hand it is the instant of your request.
+      text: "Alive at ${ window.end }."
 """

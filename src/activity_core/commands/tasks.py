@@ -27,6 +27,7 @@ TaskRef = Annotated[str, typer.Argument(metavar="TASK", help="Its id, as `tasks`
 def tasks(
     context: typer.Context,
     run: Annotated[str | None, typer.Option(metavar="ID", help="Only this run's.")] = None,
+    activity: Annotated[str | None, typer.Option(metavar="REF", help="Only this activity's.")] = None,
     state: Annotated[
         str | None,
         typer.Option(metavar="STATE", help="pending, delivering, waiting, completed, failed or cancelled."),
@@ -36,7 +37,9 @@ def tasks(
     api_url: ApiUrl = DEFAULT_API_URL,
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """List tasks, newest first; complete or fail one that waits in the inbox.
+    """List tasks; complete or fail one.
+
+    Those that wait in the inbox can be completed or failed.
 
     \b
     Example:
@@ -45,7 +48,7 @@ def tasks(
     """
     if context.invoked_subcommand is not None:
         return
-    answer = Api(api_url).get("tasks", run_id=run, state=state, limit=limit, cursor=cursor)
+    answer = Api(api_url).get("tasks", run_id=run, activity=activity, state=state, limit=limit, cursor=cursor)
     if output is Output.JSON:
         typer.echo(answer.body)
         return
@@ -75,7 +78,9 @@ def complete(
     ] = None,
     api_url: ApiUrl = DEFAULT_API_URL,
 ) -> None:
-    """Complete a task that waits in the inbox. Repeating it is harmless.
+    """Complete a task of the inbox.
+
+    Repeating it is harmless.
 
     \b
     Example:
@@ -91,7 +96,9 @@ def fail(
     reason: Annotated[str, typer.Option(metavar="TEXT", help="Why, for the record.")],
     api_url: ApiUrl = DEFAULT_API_URL,
 ) -> None:
-    """Fail a task that waits in the inbox. Repeating it is harmless.
+    """Fail a task of the inbox.
+
+    Repeating it is harmless.
 
     \b
     Example:

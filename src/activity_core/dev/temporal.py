@@ -74,14 +74,15 @@ class TemporalDevServer:
 
     async def _until_ready(self) -> None:
         deadline = time.monotonic() + READY_SECONDS
-        while not await self._is_ready():
+        while not await self.is_ready():
             if self.child.ended:
                 raise self.child.failure()
             if time.monotonic() > deadline:
                 raise self.child.failure(f"does not answer after {READY_SECONDS:.0f} s")
             await asyncio.sleep(0.05)
 
-    async def _is_ready(self) -> bool:
+    async def is_ready(self) -> bool:
+        """Whether it answers and knows our search attributes."""
         try:
             # First a plain connection: the client would wait for seconds on a port where nobody listens yet.
             _, writer = await asyncio.open_connection(LOOPBACK, self._port)

@@ -12,7 +12,7 @@ from activity_core.domain import cron as cron_dialect
 from activity_core.domain.event_types import check_pattern
 from activity_core.domain.ids import TASK_TYPE_PATTERN, check_slug
 
-API_VERSION = "activity-core/v1"
+API_VERSION: Literal["activity-core/v1"] = "activity-core/v1"
 BUILT_IN_CONSUMERS = ("inbox", "log")
 
 SCOPE_ALWAYS = frozenset({"context", "activity", "run", "params"})

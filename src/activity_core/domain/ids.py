@@ -23,7 +23,7 @@ _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 _SLUG = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 _CLOUDEVENTS_PREFIX = re.compile(r"ce-[0-9a-f]{16}")
 _UUID_SHAPE = re.compile(r"[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}")
-_TASK_ID = re.compile(r"task-([0-9a-f-]{36}):([a-z0-9-]{1,64}):(0|[1-9]\d*)")
+_TASK_ID = re.compile(r"task-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}):([a-z0-9-]{1,64}):(0|[1-9][0-9]{0,8})")
 TASK_TYPE_PATTERN = r"^[a-z0-9-]{1,64}$"
 
 

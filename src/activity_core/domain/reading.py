@@ -225,7 +225,7 @@ def _unknown_type(detail: ErrorDetails, path: list[int | str]) -> str:
     return f"write {known}"
 
 
-_FIELDS = {
+_FIELDS: dict[str, type[BaseModel]] = {
     "": docs.Activity,
     "consumer": docs.HttpConsumer,
     "/rules": docs.Rule,

@@ -1,13 +1,14 @@
 """Create, replace, delete and read consumers."""
 
+import hashlib
 from dataclasses import dataclass
 
 from activity_core.domain import documents as docs
-from activity_core.domain.json_values import JsonValue
+from activity_core.domain.json_values import JsonValue, canonical_json
 from activity_core.domain.reading import read_consumer
 from activity_core.errors import Fault, InUseError, InvalidInputError, NotFoundError, RevisionMismatchError
 from activity_core.services.activities import as_sent
-from activity_core.store import consumers
+from activity_core.store import consumers, idempotency
 from activity_core.store.consumers import ConsumerRecord
 from activity_core.store.database import Connection, Database
 from activity_core.store.paging import Cursor, Page
@@ -61,20 +62,32 @@ class Consumers:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def create(self, value: JsonValue) -> SavedConsumer:
+    async def create(self, value: JsonValue, *, idempotency_key: str | None = None) -> SavedConsumer:
+        """Raises InvalidInputError, SlugTakenError, IdempotencyKeyReusedError."""
         async with self._database.begin() as connection:
-            return await put(connection, value, create_only=True)
+            if idempotency_key is not None:
+                digest = hashlib.sha256(canonical_json(value)).digest()
+                answered = await idempotency.claim(connection, "consumers", idempotency_key, digest)
+                if answered is not None:
+                    return SavedConsumer(await _reread(connection, answered.response["slug"]), "created")
+            saved = await put(connection, value, create_only=True)
+            if idempotency_key is not None:
+                response = {"slug": saved.record.slug}
+                await idempotency.keep_response(connection, "consumers", idempotency_key, response)
+            return saved
 
     async def put(self, slug: str, value: JsonValue, *, if_match: int | None) -> SavedConsumer:
         async with self._database.begin() as connection:
             return await put(connection, value, slug=slug, if_match=if_match)
 
-    async def delete(self, slug: str) -> None:
+    async def delete(self, slug: str, *, if_match: int | None = None) -> None:
         """Raises InUseError while a live activity names it."""
         async with self._database.begin() as connection:
             record = await consumers.by_slug(connection, slug, for_update=True)
             if record is None:
                 raise NotFoundError(f"there is no consumer '{slug}'")
+            if if_match is not None and if_match != record.revision:
+                raise RevisionMismatchError(f"'{record.slug}' is at revision {record.revision}, not {if_match}")
             users = await consumers.used_by(connection, slug, limit=5)
             if users:
                 raise InUseError(f"consumer '{slug}' is used by {', '.join(users)}; change these first")

@@ -50,7 +50,9 @@ class ContextResolver:
         except TemplateError as error:
             raise ContextError(f"{where}: {error}", retry=False) from error
         try:
-            answer = await self._http.call("GET", with_query(url, query), deadline_seconds=source.timeout_seconds, max_bytes=MAX_BYTES)
+            answer = await self._http.call(
+                "GET", with_query(url, query), deadline_seconds=source.timeout_seconds, max_bytes=MAX_BYTES
+            )
         except HttpCallError as error:
             raise ContextError(f"{where}: {error}", retry=True) from error
         if not 200 <= answer.status < 300:

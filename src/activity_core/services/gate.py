@@ -24,6 +24,7 @@ class Passed:
 
     verdict: Verdict
     run_id: uuid.UUID
+    revision: int = 0
 
 
 async def log_run(
@@ -38,7 +39,7 @@ async def log_run(
     occurrence = await ledger.by_key(connection, activity_id, key)
     if occurrence is not None and occurrence.outcome == "started":
         run = await runs.owner(connection, run_id)
-        return Passed("go" if run == execution_run_id else "refused", run_id)
+        return Passed("go" if run == execution_run_id else "refused", run_id, occurrence.revision)
     if occurrence is not None and occurrence.outcome != "waiting":
         return Passed("refused", run_id)
     now = state.now
@@ -52,7 +53,7 @@ async def log_run(
     if occurrence is None:
         return Passed("refused", run_id)
     await _start(connection, state, occurrence, workflow_id, run_id, execution_run_id, now)
-    return Passed("go", run_id)
+    return Passed("go", run_id, occurrence.revision)
 
 
 async def _start(

@@ -4,15 +4,17 @@ Only this module and reconcile write a run's end. Every function may be repeated
 """
 
 import asyncio
+import contextlib
 import uuid
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import structlog
 
 from activity_core.domain import ids
 from activity_core.domain.documents import Activity, HttpContext, StaticContext
-from activity_core.domain.taskplan import PlanError, PlannedTask, TaskPlan, plan_tasks, run_scope
+from activity_core.domain.taskplan import PlanError, PlannedTask, plan_tasks, run_scope
 from activity_core.services.definitions import Definitions
 from activity_core.services.gate import log_run
 from activity_core.services.waiters import RunWaiters
@@ -44,69 +46,54 @@ class Runs:
             passed = await log_run(connection, self._definitions, activity_id, key, execution_run_id)
             if passed.verdict != "go":
                 return c.BeginResult(passed.verdict, str(passed.run_id))
-            resolve = await self._unresolved(connection, passed.run_id)
+            activity = await self._definitions.get(connection, activity_id, passed.revision)
+            resolve = await _unresolved(connection, activity, passed.run_id)
         log.info("run.started", run_id=str(passed.run_id), activity_id=str(activity_id), key=key)
         if resolve:
             return c.BeginResult("go", str(passed.run_id), resolve)
         ended = await self.advance(passed.run_id)
         return c.BeginResult("ended" if ended else "go", str(passed.run_id))
 
-    async def _unresolved(self, connection: Connection, run_id: uuid.UUID) -> list[c.ContextStep]:
-        run = await runs.progress(connection, run_id)
-        if run is None or run.status is not None or run.planned_at is not None:
-            return []
-        activity = await self._definitions.get(connection, run.activity_id, run.revision)
-        steps = [
-            c.ContextStep(position, source.timeout_seconds)
-            for position, source in enumerate(activity.context)
-            if isinstance(source, HttpContext)
-        ]
-        if not steps:
-            return []
-        known = await runs.context(connection, run_id)
-        return [step for step in steps if activity.context[step.position].name not in known]
-
     async def advance(self, run_id: uuid.UUID) -> bool:
         """Plan, spawn, wait a moment, go on with the next wave, end. True when the run has ended."""
-        while True:
-            async with self._database.read() as connection:
-                run = await runs.progress(connection, run_id)
-            if run is None:
-                return True
-            if run.status is None and run.planned_at is None:
-                run = await self._plan(run)
-            if run.status is not None:
-                return True
-            if run.open_tasks == 0:
-                if run.wave + 1 >= run.waves:
-                    return await self._end_by_tasks(run)
-                async with self._database.begin() as connection:
-                    await runs.next_wave(connection, run_id, run.wave)
-                continue
-            if not await self._spawn_and_wait(run):
-                return False
-
-    async def _spawn_and_wait(self, run: RunProgress) -> bool:
-        """Start what has not started of the wave, and wait for it up to a second. False: it takes longer."""
+        startable: Sequence[Startable] | None = None
         async with self._database.read() as connection:
-            startable = await tasks.startable(connection, run.run_id, run.wave)
+            run = await runs.progress(connection, run_id)
+        while run is not None and run.status is None:
+            if run.planned_at is None:
+                run, startable = await self._plan(run)
+            elif run.open_tasks > 0:
+                run = await self._spawn_and_wait(run, startable)
+                startable = None
+                if run is not None and run.status is None and run.open_tasks > 0:
+                    return False
+            elif run.wave + 1 < run.waves:
+                run = await self._next_wave(run)
+            else:
+                await self._end_by_tasks(run)
+                return True
+        return True
+
+    async def _spawn_and_wait(self, run: RunProgress, startable: Sequence[Startable] | None) -> RunProgress | None:
+        """Start what has not started of the wave, and wait for it up to a second."""
+        if startable is None:
+            async with self._database.read() as connection:
+                startable = await tasks.startable(connection, run.run_id, run.wave)
         with self._waiters.waiting(run.run_id) as settled:
-            await self._start(startable)
-            try:
+            await asyncio.gather(*(self._temporal.start_task(task_input(task)) for task in startable))
+            with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(WAIT_SECONDS):
                     await settled.wait()
-            except TimeoutError:
-                pass
         # only after this process is no waiter any more: who lowers the count from here on sends a signal
         async with self._database.read() as connection:
-            after = await runs.progress(connection, run.run_id)
-        return after is None or after.open_tasks == 0 or after.status is not None
+            return await runs.progress(connection, run.run_id)
 
-    async def _start(self, startable: Sequence[Startable]) -> None:
-        if startable:
-            await asyncio.gather(*(self._temporal.start_task(task_input(task)) for task in startable))
+    async def _next_wave(self, run: RunProgress) -> RunProgress | None:
+        async with self._database.begin() as connection:
+            await runs.next_wave(connection, run.run_id, run.wave)
+            return await runs.progress(connection, run.run_id)
 
-    async def _plan(self, run: RunProgress) -> RunProgress:
+    async def _plan(self, run: RunProgress) -> tuple[RunProgress | None, Sequence[Startable] | None]:
         """Evaluate the definition and record the plan with the intents to spawn, in one transaction."""
         async with self._database.read() as connection:
             activity, scope = await self.definition_and_scope(connection, run)
@@ -114,22 +101,26 @@ class Runs:
             plan = plan_tasks(activity, scope)
         except PlanError as error:
             await self.end(run.run_id, "failed", str(error))
-        else:
-            await self._record(run, plan)
-        async with self._database.read() as connection:
-            planned = await runs.progress(connection, run.run_id)
-        assert planned is not None  # noqa: S101 (runs are never deleted)
-        return planned
-
-    async def _record(self, run: RunProgress, plan: TaskPlan) -> None:
+            return None, None
         new = [_new_task(run.run_id, task) for task in plan.tasks]
+        first_wave = [Startable(task.id, task.consumer, task.delivery) for task in new if task.wave == 0]
         async with self._database.begin() as connection:
-            first_wave = sum(task.wave == 0 for task in new)
             recorded = await runs.record_plan(
-                connection, run.run_id, reason=plan.reason, waves=plan.waves, open_tasks=first_wave
+                connection, run.run_id, reason=plan.reason, waves=plan.waves, open_tasks=len(first_wave)
             )
-            if recorded and new:
+            if recorded is None:  # another attempt of this step was faster: its plan is the plan
+                return await runs.progress(connection, run.run_id), None
+            if new:
                 await tasks.record_intents(connection, run.run_id, run.activity_id, new)
+        planned = replace(
+            run,
+            planned_at=recorded,
+            plan_reason=plan.reason,
+            wave=0,
+            waves=plan.waves,
+            open_tasks=len(first_wave),
+        )
+        return planned, first_wave
 
     async def definition_and_scope(self, connection: Connection, run: RunProgress) -> tuple[Activity, dict[str, Any]]:
         """The definition of a run and what its expressions see, with the context fetched so far."""
@@ -157,24 +148,24 @@ class Runs:
             )
         return activity, scope
 
-    async def _end_by_tasks(self, run: RunProgress) -> bool:
+    async def _end_by_tasks(self, run: RunProgress) -> None:
         async with self._database.begin() as connection:
-            state = await ledger.lock(connection, run.activity_id)
-            assert state is not None  # noqa: S101 (a run's activity has a trigger state)
+            await ledger.lock_only(connection, run.activity_id)
             counts = await tasks.states(connection, run.run_id) if run.waves else {}
             status, result, reason = run_end(counts, run.plan_reason)
             ended = await runs.end(connection, run.run_id, status=status, result=result, reason=reason)
-            await ledger.wake_if_waiting(connection, run.activity_id)
+            if run.event_uuid is None:
+                await ledger.wake_if_waiting(connection, run.activity_id)
         if ended:
             log.info("run.ended", run_id=str(run.run_id), status=status, result=result)
-        return True
 
     async def end(self, run_id: uuid.UUID, status: str, reason: str) -> None:
         """Write an end that does not come from the tasks: a failed plan or context, a cancellation."""
         async with self._database.begin() as connection:
             run = await runs.progress(connection, run_id)
-            if run is None or await ledger.lock(connection, run.activity_id) is None:
+            if run is None:
                 return
+            await ledger.lock_only(connection, run.activity_id)
             if not await runs.end(connection, run_id, status=status, result=None, reason=reason[:MAX_REASON]):
                 return
             await ledger.wake_if_waiting(connection, run.activity_id)
@@ -189,6 +180,22 @@ class Runs:
                 async with self._database.begin() as connection:
                     await tasks.move(connection, task_id, "cancelled", reason="its run was cancelled")
                     await tasks.end_delivery(connection, task_id, "cancelled")
+
+
+async def _unresolved(connection: Connection, activity: Activity, run_id: uuid.UUID) -> list[c.ContextStep]:
+    """The context that this run has still to fetch."""
+    steps = [
+        c.ContextStep(position, source.timeout_seconds)
+        for position, source in enumerate(activity.context)
+        if isinstance(source, HttpContext)
+    ]
+    if not steps:
+        return []
+    run = await runs.progress(connection, run_id)
+    if run is None or run.status is not None or run.planned_at is not None:
+        return []
+    known = await runs.context(connection, run_id)
+    return [step for step in steps if activity.context[step.position].name not in known]
 
 
 def event_scope(record: events.EventRecord) -> dict[str, Any]:

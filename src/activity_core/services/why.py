@@ -198,7 +198,9 @@ def _evidence(
         where = f"/v1/activities/{row.activity_id}/revisions"
         found.append(Evidence(revision.in_force_from, f"revision {revision.revision} came into force", where))
     if event is not None:
-        found.append(Evidence(event.accepted_at, f"the event was accepted (type {event.type})", f"/v1/events/{event.id}"))
+        found.append(
+            Evidence(event.accepted_at, f"the event was accepted (type {event.type})", f"/v1/events/{event.id}")
+        )
     else:
         what = "it was due" if row.kind == "time" else "it was asked for"
         found.append(Evidence(row.due_at, what, here))
@@ -232,9 +234,7 @@ def _actions(
     return actions
 
 
-async def _of_instant(
-    connection: Connection, record: ActivityRecord, at: datetime, neighbours: Neighbours
-) -> Answer:
+async def _of_instant(connection: Connection, record: ActivityRecord, at: datetime, neighbours: Neighbours) -> Answer:
     """For an instant that has no row."""
     now = await ledger.clock(connection)
     slug = record.slug

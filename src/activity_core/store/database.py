@@ -55,6 +55,7 @@ class Database:
                 },
             },
         )
+        self._autocommit = self.engine.execution_options(isolation_level="AUTOCOMMIT")
         event.listen(self.engine.sync_engine, "handle_error", _discard_broken)
 
     @asynccontextmanager
@@ -68,19 +69,11 @@ class Database:
 
     @asynccontextmanager
     async def read(self) -> AsyncIterator[Connection]:
-        """A connection for reads; nothing is committed."""
+        """A connection for single statements, each for itself: reads (a transaction would cost two more round trips), and
+        locks that outlive transactions."""
         try:
-            async with self.engine.connect() as connection:
+            async with self._autocommit.connect() as connection:
                 yield connection
-        except (DBAPIError, PoolTimeoutError, OSError, TimeoutError) as error:
-            raise _translated(error) from error
-
-    @asynccontextmanager
-    async def session(self) -> AsyncIterator[Connection]:
-        """A connection where each statement commits by itself, for locks that outlive transactions."""
-        try:
-            async with self.engine.connect() as connection:
-                yield await connection.execution_options(isolation_level="AUTOCOMMIT")
         except (DBAPIError, PoolTimeoutError, OSError, TimeoutError) as error:
             raise _translated(error) from error
 

@@ -84,6 +84,11 @@ async def lock(connection: Connection, activity_id: uuid.UUID) -> TriggerState |
     return (await lock_all(connection, [activity_id])).get(activity_id)
 
 
+async def lock_only(connection: Connection, activity_id: uuid.UUID) -> None:
+    """The lock alone, for writers that need neither clock nor revision."""
+    await connection.execute(_LOCK, {"ids": [activity_id]})
+
+
 async def lock_if_overdue(
     connection: Connection, activity_id: uuid.UUID, overdue_seconds: float
 ) -> TriggerState | None:

@@ -43,7 +43,9 @@ def decode_cursor(text: str) -> Cursor:
             raise ValueError("no cursor of ours")
         return cursor
     except (ValueError, TypeError, binascii.Error) as error:
-        raise InvalidInputError([Fault("/query/cursor", "write the next_cursor of the page before, unchanged")]) from error
+        raise InvalidInputError(
+            [Fault("/query/cursor", "write the next_cursor of the page before, unchanged")]
+        ) from error
 
 
 def before(
@@ -60,7 +62,9 @@ def _typed_id(text: str, column: ColumnElement[object]) -> object:
     try:
         return uuid.UUID(text) if isinstance(column.type, Uuid) else text
     except ValueError as error:
-        raise InvalidInputError([Fault("/query/cursor", "write the next_cursor of the page before, unchanged")]) from error
+        raise InvalidInputError(
+            [Fault("/query/cursor", "write the next_cursor of the page before, unchanged")]
+        ) from error
 
 
 def page(rows: Sequence[T], limit: int, position: Callable[[T], Cursor]) -> Page[T]:

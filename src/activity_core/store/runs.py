@@ -161,16 +161,16 @@ async def progress(connection: Connection, run_id: uuid.UUID) -> RunProgress | N
 
 _RECORD_PLAN = text(
     "UPDATE activity_runs SET planned_at = clock_timestamp(), plan_reason = :reason, wave = :wave, waves = :waves, "
-    "open_tasks = :open_tasks WHERE run_id = :run_id AND planned_at IS NULL"
+    "open_tasks = :open_tasks WHERE run_id = :run_id AND planned_at IS NULL RETURNING planned_at"
 )
 
 
 async def record_plan(
     connection: Connection, run_id: uuid.UUID, *, reason: str | None, waves: int, open_tasks: int
-) -> bool:
-    """Mark the plan as recorded, once; False if it was. The tasks are written in the same transaction."""
+) -> datetime | None:
+    """Mark the plan as recorded, once: when; None if it was before. The tasks are written in the same transaction."""
     params = {"run_id": run_id, "reason": reason, "wave": 0, "waves": waves, "open_tasks": open_tasks}
-    return (await connection.execute(_RECORD_PLAN, params)).rowcount == 1
+    return (await connection.execute(_RECORD_PLAN, params)).scalar_one_or_none()
 
 
 _NEXT_WAVE = text(

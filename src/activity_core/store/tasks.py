@@ -202,13 +202,14 @@ async def states(connection: Connection, run_id: UUID) -> dict[str, int]:
     return {row[0]: row[1] for row in await connection.execute(query)}
 
 
-_LOCK_TASK = text("SELECT run_id, state, state_rank, detached FROM task_instances WHERE id = :id FOR UPDATE")
 _MOVE = text(
     """
-    UPDATE task_instances SET state = :state, state_rank = :rank, reason = coalesce(:reason, reason),
-      output = coalesce(:output, output), updated_at = clock_timestamp(),
+    UPDATE task_instances t SET state = :state, state_rank = :rank, reason = coalesce(:reason, t.reason),
+      output = coalesce(:output, t.output), updated_at = clock_timestamp(),
       ended_at = CASE WHEN :terminal THEN clock_timestamp() END
-    WHERE id = :id
+    FROM (SELECT id, state_rank FROM task_instances WHERE id = :id FOR UPDATE) before
+    WHERE t.id = before.id AND before.state_rank < :rank
+    RETURNING t.run_id, t.detached, before.state_rank
     """
 ).bindparams(bindparam("output", type_=JSONB(none_as_null=True)))
 
@@ -217,12 +218,11 @@ async def move(
     connection: Connection, task_id: str, state: str, *, reason: str | None = None, output: Any = None
 ) -> Moved | None:
     """Set a task's state if that goes forwards; None if the task was as far already, or is unknown (I11)."""
-    row = (await connection.execute(_LOCK_TASK, {"id": task_id})).one_or_none()
     rank = RANKS[state]
-    if row is None or row.state_rank >= rank:
-        return None
     params = {"id": task_id, "state": state, "rank": rank, "reason": reason, "output": output}
-    await connection.execute(_MOVE, {**params, "terminal": state in TERMINAL})
+    row = (await connection.execute(_MOVE, {**params, "terminal": state in TERMINAL})).one_or_none()
+    if row is None:
+        return None
     # a detached task holds its run only until it was handed over
     threshold = RANKS["waiting"] if row.detached else RANKS["completed"]
     return Moved(row.run_id, released=row.state_rank < threshold <= rank)
@@ -373,7 +373,7 @@ async def attempts(connection: Connection, task_id: str) -> list[AttemptRecord]:
     return [AttemptRecord(*row) for row in await connection.execute(query)]
 
 
-async def run_attempts(connection: Connection, run_id: uuid.UUID, limit: int) -> list[tuple[str, AttemptRecord]]:
+async def run_attempts(connection: Connection, run_id: UUID, limit: int) -> list[tuple[str, AttemptRecord]]:
     """(task id, attempt) over all tasks of a run, newest first; ix_ops_runs_run_id."""
     query = (
         select(*ops_attempts.c, ops_runs.c.task_id.label("of_task"))

@@ -1,0 +1,59 @@
+"""The use cases of an API process, wired once and passed to the routes as a value."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Depends, Request
+
+from activity_core.services.accept import Acceptor
+from activity_core.services.activities import Activities
+from activity_core.services.apply import Apply
+from activity_core.services.consumers import Consumers
+from activity_core.services.definitions import Definitions
+from activity_core.services.reads import Reads
+from activity_core.services.tasks import Tasks
+from activity_core.services.triggering import Triggering
+from activity_core.services.why import Why
+from activity_core.settings import Settings
+from activity_core.store.database import Database
+from activity_core.temporal.client import Temporal
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """`temporal` is only asked whether it is there; the API does its work without it."""
+
+    database: Database
+    temporal: Temporal | None
+    acceptor: Acceptor
+    activities: Activities
+    consumers: Consumers
+    apply: Apply
+    triggering: Triggering
+    reads: Reads
+    tasks: Tasks
+    why: Why
+
+
+def build(settings: Settings, database: Database, temporal: Temporal | None) -> Services:
+    definitions = Definitions()
+    return Services(
+        database=database,
+        temporal=temporal,
+        acceptor=Acceptor(database, max_data_bytes=settings.max_event_data_bytes),
+        activities=Activities(database, definitions),
+        consumers=Consumers(database),
+        apply=Apply(database, definitions),
+        triggering=Triggering(database, definitions),
+        reads=Reads(database),
+        tasks=Tasks(database),
+        why=Why(database),
+    )
+
+
+async def services_of(request: Request) -> Services:
+    services: Services = request.app.state.services
+    return services
+
+
+Use = Annotated[Services, Depends(services_of)]
