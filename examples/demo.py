@@ -60,9 +60,9 @@ def main() -> int:
 def demo_server() -> Iterator[DemoServer]:
     """Running on its usual port, or on a free one when that is taken."""
     try:
-        server = DemoServer(PORT)
+        server = DemoServer(PORT, shows=False)
     except OSError:
-        server = DemoServer(0)
+        server = DemoServer(0, shows=False)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:

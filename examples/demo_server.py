@@ -26,8 +26,9 @@ class DemoServer(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, port: int = PORT) -> None:
+    def __init__(self, port: int = PORT, *, shows: bool = True) -> None:
         super().__init__((HOST, port), _Handler)
+        self._shows = shows
         self._lock = threading.Lock()
         self._records: dict[str, dict[str, Any]] = {}
 
@@ -42,6 +43,8 @@ class DemoServer(ThreadingHTTPServer):
                 {"key": key, "times": 0, "reference": f"message-{len(self._records) + 1}", "data": body.get("data")},
             )
             record["times"] += 1
+            if self._shows:
+                print(f"{key}  {json.dumps(record['data'])}  {record['times']} time(s)", flush=True)
             return dict(record)
 
     def deliveries(self) -> list[dict[str, Any]]:
@@ -79,8 +82,6 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(400, {"error": "POST a JSON object to /deliveries, with an Idempotency-Key"})
             return
         record = self.server.take(key, body)
-        again = "" if record["times"] == 1 else f"  (again, {record['times']} times now)"
-        print(f"demo server: {key}  {json.dumps(record['data'])}{again}", flush=True)
         self._answer(201 if record["times"] == 1 else 200, {"reference": record["reference"]})
 
     def _answer(self, status: int, body: dict[str, Any]) -> None:

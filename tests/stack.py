@@ -65,8 +65,10 @@ class Servers:
             group.create_task(self.temporal.start(headless=True))
 
     async def stop(self) -> None:
-        await self.temporal.stop()
-        await self.postgres.stop()
+        if self.temporal.started:
+            # Its own end waits ten seconds for the clients of a test session to hang up.
+            self.temporal.child.kill()
+        await asyncio.gather(self.temporal.stop(), self.postgres.stop())
 
     async def empty_database(self) -> str:
         """The URL of a fresh database without any table."""

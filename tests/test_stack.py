@@ -1,10 +1,11 @@
 """The test bench itself: fresh databases, and a wait that fails when it should."""
 
 import asyncpg
+import httpx
 import pytest
 from temporalio.client import Client
 
-from tests.stack import Servers, eventually
+from tests.stack import RunningService, Servers, eventually
 
 
 async def test_empty_databases_are_apart(servers: Servers) -> None:
@@ -43,3 +44,20 @@ async def test_temporal_answers(temporal_client: Client) -> None:
 async def test_eventually_fails_when_the_condition_never_holds() -> None:
     with pytest.raises(AssertionError, match="the moon"):
         await eventually(lambda: False, within=0.05, what="the moon is cheese")
+
+
+async def test_running_service_is_ready_on_the_modules_database(
+    client: httpx.AsyncClient, running_service: RunningService, database_url: str
+) -> None:
+    assert (await client.get("/readyz")).status_code == 200
+    assert running_service.database_url == database_url
+    assert not running_service.router.child.ended
+    assert not running_service.worker.child.ended
+
+
+async def test_processes_can_be_killed_and_ended(running_service: RunningService) -> None:
+    processes = running_service.processes
+    killed, ended = await processes.start("router"), await processes.start("router")
+    await eventually(lambda: "router.ready" in killed.text and "router.ready" in ended.text)
+    assert await killed.sigkill() == -9
+    assert await ended.sigterm() == 0

@@ -64,9 +64,13 @@ def main() -> None:
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
+        from importlib.metadata import PackageNotFoundError, version
 
-        typer.echo(f"activity-core {version('activity-core')}")
+        try:
+            number = version("activity-core")
+        except PackageNotFoundError:
+            number = "(not installed: run from its source)"
+        typer.echo(f"activity-core {number}")
         raise typer.Exit
 
 

@@ -16,7 +16,7 @@ from structlog.typing import EventDict, Processor, WrappedLogger
 from activity_core.settings import Settings
 
 # At INFO these write a line per request or per poll, some of them with URLs that may hold a secret.
-QUIET_LOGGERS = ("httpx", "httpcore", "asyncio", "uvicorn.access", "sqlalchemy")
+QUIET_LOGGERS = ("httpx", "httpcore", "asyncio", "uvicorn.access", "sqlalchemy", "alembic.runtime.plugins")
 # Set up by their libraries with handlers of their own, which would write each line twice.
 ADOPTED_LOGGERS = ("uvicorn", "uvicorn.error", "uvicorn.access", "alembic", "temporalio", "temporalio_sdk_core")
 # What Temporal's SDK attaches to a record; anything else that a library attaches may hold what must not be logged.

@@ -55,10 +55,15 @@ def test_yaml_scalars_are_those_of_the_core_schema(written: str, meant: Any) -> 
 
 
 JSON_VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats(allow_nan=False, allow_infinity=False)
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63)
+    | st.floats(allow_nan=False, allow_infinity=False)
     # YAML's printable characters; the others have to be escaped in it
     | st.text(st.characters(exclude_categories=("Cs", "Cc", "Cn", "Co"), exclude_characters="\ufeff\u2028\u2029")),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text("abkeyon~/. -1", max_size=6), inner, max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text("abkeyon~/. -1", max_size=6), inner, max_size=4)
+    ),
     max_leaves=15,
 )
 
@@ -67,8 +72,7 @@ JSON_VALUES = st.recursive(
 def test_json_reader_agrees_with_pythons(value: Any) -> None:
     for text in (json.dumps([value]), json.dumps([value], indent="\t", ensure_ascii=False)):
         [document] = read_json(text)
-        assert document.value == value
-        assert list(map(type, [document.value])) == [type(value)]
+        assert json.dumps(document.value) == json.dumps(value)
 
 
 @given(JSON_VALUES.filter(lambda value: value is not None))
@@ -76,7 +80,8 @@ def test_yaml_reader_reads_back_what_another_writer_wrote(value: Any) -> None:
     text = StringIO()
     YAML(typ="safe", pure=True).dump({"value": value}, text)
     [document] = read_yaml(text.getvalue())
-    assert document.value == {"value": value}
+    # that writer sorts keys
+    assert json.dumps(document.value, sort_keys=True) == json.dumps({"value": value}, sort_keys=True)
 
 
 def test_every_part_has_its_line() -> None:

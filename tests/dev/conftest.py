@@ -71,13 +71,16 @@ Start = Callable[..., Awaitable[DevRun]]
 
 
 def processes_of(data_dir: Path) -> list[psutil.Process]:
-    """Every living process that works on `data_dir` but the supervisor: by command line or working directory."""
+    """Every living process that works on `data_dir`, but the supervisor."""
     found = []
     for process in psutil.process_iter():
         try:
-            if process.status() == psutil.STATUS_ZOMBIE or str(SUPERVISE) in process.cmdline():
+            line = process.cmdline()
+            if process.status() == psutil.STATUS_ZOMBIE or str(SUPERVISE) in line or "dev" in line:
                 continue
-            if str(data_dir) in " ".join(process.cmdline()) or process.cwd().startswith(str(data_dir)):
+            # Ours say nothing of it on their command line, but carry it in their environment.
+            given = (*line, process.cwd(), process.environ().get("DATA_DIR_OF_TEST", ""))
+            if any(part.startswith(str(data_dir)) for part in given):
                 found.append(process)
         except (psutil.NoSuchProcess, psutil.AccessDenied):
             continue
@@ -104,19 +107,31 @@ def data_dir() -> Iterator[Path]:
         yield Path(home).resolve() / "a data dir"
 
 
+def _stand_in_command(data_dir: Path, api_port: int, behaviours: dict[str, str]) -> list[str]:
+    pairs = [f"{name}={behaviour}" for name, behaviour in behaviours.items()]
+    return [sys.executable, str(SUPERVISE), str(data_dir), str(api_port), *pairs]
+
+
+def _real_command(data_dir: Path, api_port: int) -> list[str]:
+    ports = ["--api-port", str(api_port), "--temporal-port", "0", "--temporal-ui-port", "0"]
+    return [sys.executable, "-m", "activity_core", "dev", "--data-dir", str(data_dir), *ports]
+
+
 @pytest.fixture
 async def start(data_dir: Path) -> AsyncIterator[Start]:
-    """Starts the supervisor on `data_dir`: `start(api=…, worker=…)` gives stand-ins a behaviour."""
+    """Starts the supervisor on `data_dir`: `start(worker=…)` gives a stand-in a behaviour, `start(real=True)` is
+    `activity-core dev` as it stands."""
     runs: list[DevRun] = []
 
-    async def _start(*, api_port: int = 0, environment: dict[str, str] | None = None, **behaviours: str) -> DevRun:
+    async def _start(
+        *, api_port: int = 0, environment: dict[str, str] | None = None, real: bool = False, **behaviours: str
+    ) -> DevRun:
         lines: list[str] = []
-        pairs = [f"{name}={behaviour}" for name, behaviour in behaviours.items()]
         child = await spawn(
             "supervisor",
-            [sys.executable, str(SUPERVISE), str(data_dir), str(api_port), *pairs],
+            _real_command(data_dir, api_port) if real else _stand_in_command(data_dir, api_port, behaviours),
             environment=environment_without_settings()
-            | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+            | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path), "DATA_DIR_OF_TEST": str(data_dir)}
             | (environment or {}),
             on_line=lines.append,
         )

@@ -5,14 +5,16 @@ looking at one minute after the other.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
+from hypothesis import Phase
 from hypothesis import strategies as st
 
 MINUTE = timedelta(minutes=1)
+PHASES = [Phase.explicit, Phase.generate, Phase.shrink]  # not explain, which traces every line
 MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
 DAYS = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
 
@@ -47,7 +49,7 @@ class Written:
     """An expression and what it is known to mean."""
 
     parts: tuple[str, ...]
-    values: tuple[frozenset[int], ...] = field(repr=False)
+    values: tuple[frozenset[int], ...]
 
     @property
     def text(self) -> str:
@@ -160,7 +162,7 @@ def _walk(zone: ZoneInfo, start: datetime, end: datetime) -> Iterator[tuple[date
     """Instant, local minutes that the clock skipped just before it, its local minute, whether the clock showed that before."""
     latest = None
     for instant, local in _clock(zone, start, end):
-        skipped = []
+        skipped: list[datetime] = []
         if latest is not None and local - latest > MINUTE:
             skipped = [latest + n * MINUTE for n in range(1, (local - latest) // MINUTE)]
         yield instant, skipped, local, latest is not None and local <= latest

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from activity_core.domain.calendars import Calendar, CalendarRange, compile_calendars
 from activity_core.domain.cron import parse_cron
 
-from .cron_reference import Written, expressions
+from .cron_reference import PHASES, Written, expressions
 
 ANY_MINUTE = (CalendarRange(0, 59),)
 ANY_HOUR = (CalendarRange(0, 23),)
@@ -81,7 +81,7 @@ def test_values_become_few_ranges(minutes: str, ranges: tuple[CalendarRange, ...
     assert calendars(f"{minutes} * * * *")[0].minute == ranges
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=300, deadline=None, derandomize=True, phases=PHASES)
 @given(
     written=expressions(), days=st.integers(0, 50_000), minutes=st.lists(st.integers(0, 1_439), min_size=5, max_size=20)
 )
@@ -96,7 +96,7 @@ def test_calendars_match_the_local_minutes_of_the_expression(written: Written, d
             assert any(matches(c, local) for c in compiled) == written.matches(local), local
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=100, deadline=None, derandomize=True, phases=PHASES)
 @given(written=expressions())
 def test_ranges_are_ascending_and_end_on_a_value(written: Written) -> None:
     assume(written.possible)

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
+from random import Random
 from types import MappingProxyType
 from typing import Any
 
@@ -118,7 +119,6 @@ CORPUS: list[tuple[str, object]] = [
     ('size(pluck(event.data.?missing.orValue([]), "id"))', 0),
     ('pluck([{"a": [{"b": window.start}]}], "a")[0]', [{"b": "2026-03-01T09:00:00Z"}]),
     ('pluck(pluck([{"a": {"b": window.start}}], "a"), "b")', ["2026-03-01T09:00:00Z"]),
-    ('pluck([{"a": 1}], "a") == pluck([{"b": 1}], /* no comment in CEL */ "b")', None),
     ('size(pluck(event.data.items,\n "id")) - 2', 0),
     # times
     ("window.start", "2026-03-01T09:00:00Z"),
@@ -139,7 +139,6 @@ CORPUS: list[tuple[str, object]] = [
     ("type(event.data) == map && type(event.data.tags) == list && type(event.type) == string", True),
     ("type(event.data.note) == null_type && type(event.data.count) != double", True),
 ]
-CORPUS = [(text, value) for text, value in CORPUS if "/*" not in text]
 
 
 @pytest.mark.parametrize(("text", "value"), CORPUS)
@@ -230,7 +229,7 @@ def test_what_json_can_not_hold_is_an_error(text: str) -> None:
         ("{'a': event.?q.b}", "end it with .orValue(default) or .hasValue()"),
         ("event.?q == event.?r", "end it with .orValue(default) or .hasValue()"),
         ("event.?a.orValue(event.?b)", "end it with .orValue(default) or .hasValue()"),
-        ("optional.of(1).orValue(2)", "not available"),
+        ("optional.of(1) == optional.of(1)", "optMap() and optFlatMap() are not available"),
         ("type(event)", "type() can only be compared"),
         ("b'x' == b'y'", "bytes are not available"),
         ("google.protobuf.Timestamp{seconds: 1} == window.start", "is not available; a map is written"),
@@ -247,6 +246,7 @@ def test_what_json_can_not_hold_is_an_error(text: str) -> None:
         ("pluck // c\n (event.items, 'id')", "write it plainly"),
         ("size([" + ", ".join(["event.a"] * 33) + "])", "32 computed values"),
         (" == ".join(["pluck(event.l, 'a')"] * 5), "4 times"),
+        (" && ".join(["event.a == event.b"] * 17), "at most 16 values"),
         ("event.type ==", "ends too early"),
         ("", "ends too early"),
         ("event type", "`type` is not expected here (at character 7)"),
@@ -277,7 +277,7 @@ def test_what_may_not_be_said_is_refused_with_what_to_write(text: str, words: st
         "'a+b' == \"a+b\"",
         "'[1].map(x, x)' != ''",
         "'''a \"+\" b'''.contains('+')",
-        r"r'\' + '" + " == 'x' || true",
+        r"r'\d + x' != ''",
         "{'exists': true}['exists']",
         "'// + ' != '' // + [1].all(x, true)",
         "has(event.all) || has(event.map) || true",
@@ -295,8 +295,8 @@ def test_only_the_names_of_its_place_are_in_scope() -> None:
     assert compile_expression("event.a == 1", variables=names).holds({"event": {"a": 1}})
     with pytest.raises(ExpressionError, match=r"no `window` here \(in scope: activity, event\)"):
         compile_expression("window.start == 1", variables=names)
-    assert compile_expression("window.start == 1").text in "window.start == 1"
-    assert SCOPE >= names
+    assert compile_expression("window.start == 1")
+    assert names <= SCOPE
 
 
 @pytest.mark.parametrize(
@@ -386,10 +386,19 @@ ATOMS = PATHS | st.sampled_from(
 EXPRESSIONS = st.recursive(
     ATOMS,
     lambda inner: (
-        st.builds("({} {} {})".format, inner, st.sampled_from("== != < && || - * / % in +".split()), inner)
+        st.builds(
+            "({} {} {})".format,
+            inner,
+            st.sampled_from(["==", "!=", "<", "&&", "||", "-", "*", "/", "%", "in", "+"]),
+            inner,
+        )
         | st.builds("({} ? {} : dyn({}))".format, inner, inner, inner)
-        | st.builds("{}({})".format, st.sampled_from("! - size string int dyn timestamp type has".split()), inner)
-        | st.builds("{}.{}({})".format, inner, st.sampled_from("orValue contains matches map".split()), inner)
+        | st.builds(
+            "{}({})".format,
+            st.sampled_from(["!", "-", "size", "string", "int", "dyn", "timestamp", "type", "has"]),
+            inner,
+        )
+        | st.builds("{}.{}({})".format, inner, st.sampled_from(["orValue", "contains", "matches", "map"]), inner)
         | st.builds("pluck({}, 'a')".format, inner)
         | st.builds("[{}, {}]".format, inner, inner)
         | st.builds("{{'k': {}, {}: 1}}".format, inner, inner)
@@ -455,7 +464,7 @@ def heavy_event() -> dict[str, Any]:
     return {
         "type": "x",
         "text": "x" * 128_000,
-        "short": "ab" * 4_000,
+        "short": "".join(Random(1).choices("ab", k=8_192)),
         "items": [{"id": f"name-{number}", "n": number, "z": None} for number in range(3_400)],
     }
 
@@ -470,7 +479,10 @@ COSTLY = [
     filled("event.text.contains(event.text)", "&&"),
     filled("event.text == event.text", "&&"),
     filled("event == event", "&&"),
-    filled("event.items == event.items", "&&"),
+    " && ".join(["event == event"] * 16),
+    "[" + ", ".join(["event"] * 16) + "] == [" + ", ".join(["event"] * 16) + "]",
+    "event in [" + ", ".join(["event.items"] * 31) + ", event]",
+    "size([" + ", ".join(["[event.items]"] * 15) + "]) == 1",
     filled("1 in event.items", "||"),
     filled("event in [event, event]", "&&"),
     filled("size(event.text) == 1", "||"),
@@ -493,7 +505,7 @@ COSTLY = [
     "'" + "x" * 1_020 + "'",
     "'" + "\\u0041" * 160 + "'",
     "[" * 500 + "]" * 500,
-    "true?" * 150 + "1" + ":1" * 150,
+    "true?" * 145 + "1" + ":1" * 145,
     "event" + ".a" * 500,
     "(" * 1_000,
     "$" * 1_000,
@@ -519,13 +531,33 @@ def test_the_worst_kilobyte_costs_less_than_a_tenth_of_a_second(text: str) -> No
     assert min(spent) < 0.1
 
 
-@pytest.mark.parametrize("text", ["event.text", "[event.text, event.items]", 'pluck(event.items, "id")'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "event",
+        "[event.text, event.items]",
+        'pluck(event.items, "id")',
+        "event.?items.orValue([])",
+        "[" + ", ".join(["event"] * 32) + "]",
+        "[" + ", ".join(["event.text"] * 32) + "]",
+    ],
+)
 def test_reading_a_large_value_costs_less_than_a_tenth_of_a_second(text: str) -> None:
     scope = {"event": heavy_event()}
     expression = compile_expression(text)
-    began = time.thread_time()
-    expression.evaluate(scope)
-    assert time.thread_time() - began < 0.1
+    spent = []
+    for _ in range(3):
+        began = time.thread_time()
+        outcome(lambda: expression.evaluate(scope))
+        spent.append(time.thread_time() - began)
+    assert min(spent) < 0.1
+
+
+def test_a_value_that_repeats_documents_without_end_is_an_error() -> None:
+    expression = compile_expression("[" + ", ".join(["event.l"] * 31) + "]")
+    assert len(canonical_json(expression.evaluate({"event": {"l": [0] * 900}}))) > 31 * 900
+    with pytest.raises(ExpressionError, match="too large"):
+        expression.evaluate({"event": {"l": [0] * 1_000}})
 
 
 @pytest.mark.parametrize(
@@ -549,7 +581,8 @@ def test_regex_size(pattern: str, size: int) -> None:
 
 
 def test_nulls_and_errors_leave_no_trace_in_the_interpreter() -> None:
-    """The library loses a reference to None for each null that is read from it; 20,000 of them abort CPython 3.11."""
+    """The library loses a reference to None for each null that is read from it, until CPython 3.11 aborts. From 3.12 on
+    None has no count, and this can't fail."""
     scope = {"event": {"n": None, "l": [None, {"n": None}], "s": "x" * 1_000}}
     texts = [
         "event.n == null",
@@ -560,13 +593,14 @@ def test_nulls_and_errors_leave_no_trace_in_the_interpreter() -> None:
         "event.n > 1",
     ]
     expressions = [compile_expression(text) for text in texts]
+    gc.collect()
     before = sys.getrefcount(None)
-    for _ in range(5_000):
+    for _ in range(500):
         for expression in expressions:
             outcome(lambda expression=expression: expression.evaluate(scope))  # type: ignore[misc]  # a bound default
             outcome(lambda expression=expression: expression.holds(scope))  # type: ignore[misc]
     gc.collect()
-    assert abs(sys.getrefcount(None) - before) < 1_000
+    assert abs(sys.getrefcount(None) - before) < 250
 
 
 def test_one_expression_serves_many_threads() -> None:

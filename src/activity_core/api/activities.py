@@ -130,7 +130,8 @@ async def next_times(ref: str, use: Use, count: Annotated[int, Query(ge=1, le=10
     """The next due times, and in plain English when it runs. A disabled activity owes none."""
     record = await use.activities.get(ref)
     definition, now = stored_activity(record.effective), datetime.now(UTC)
-    trigger, items = definition.trigger, []
+    trigger = definition.trigger
+    items: list[views.NextTime] = []
     at = next_due(record, now)
     while isinstance(trigger, CronTrigger) and at is not None and len(items) < count:
         local = at.astimezone(cron.check_zone(trigger.timezone))

@@ -37,6 +37,7 @@ def create_app(settings: Settings, database: Database, temporal: Temporal | None
     problems.install(app)
     openapi.install(app)
     # the last one added is the outermost
+    app.add_middleware(events.EventsDoor)
     app.add_middleware(BodyGuard, max_bytes=settings.max_request_bytes)
     app.add_middleware(RequestGuard)
     return app

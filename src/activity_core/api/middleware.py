@@ -10,6 +10,7 @@ import uuid
 
 import structlog
 from starlette.datastructures import MutableHeaders
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from activity_core.api import problems
@@ -53,7 +54,9 @@ class RequestGuard:
 
         try:
             await self._app(scope, receive, send_named)
-        except Exception:  # noqa: BLE001 (the outermost loop: a bug must be logged, and answered without internals)
+        except ClientDisconnect:
+            log.info("request.abandoned", request_id=request_id, method=scope["method"], path=scope["path"])
+        except Exception:  # the outermost loop: a bug is logged, and answered without internals
             log.exception("request.crashed", request_id=request_id, method=scope["method"], path=scope["path"])
             if not started:
                 detail = "this is a bug; its details are in the log under the request id"

@@ -107,12 +107,13 @@ def request_id_of(request: Request) -> str:
 
 def install(app: FastAPI) -> None:
     """Answer expected errors, validation errors and unknown routes as problems. Bugs are answered by `RequestGuard`."""
-    app.add_exception_handler(ActivityCoreError, _on_expected)
+    app.add_exception_handler(ActivityCoreError, on_expected)
     app.add_exception_handler(RequestValidationError, _on_validation)
     app.add_exception_handler(HTTPException, _on_http)
 
 
-async def _on_expected(request: Request, error: Exception) -> Response:
+async def on_expected(request: Request, error: Exception) -> Response:
+    """The problem of an expected error; those that are ours to mend are logged."""
     assert isinstance(error, ActivityCoreError)  # noqa: S101 (registered for nothing else)
     if STATUSES.get(error.code, (500, ""))[0] >= 500:
         log.warning("request.failed", request_id=request_id_of(request), code=error.code, error=error.detail)

@@ -8,9 +8,9 @@ from uuid import UUID
 from pydantic import BaseModel, PlainSerializer, WithJsonSchema
 
 from activity_core.domain.documents import CronTrigger, stored_activity
-from activity_core.services.activities import first_due
 from activity_core.services.apply import Applied
 from activity_core.services.reads import EventView, RunView
+from activity_core.services.settle import first_due
 from activity_core.services.tasks import TaskDetail
 from activity_core.services.triggering import Triggered
 from activity_core.store.activities import ActivityRecord, RevisionRecord

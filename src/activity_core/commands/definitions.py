@@ -1,5 +1,6 @@
 """Commands about definitions: init, apply, get."""
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,7 +10,7 @@ import typer
 from activity_core.commands import sample
 from activity_core.commands.api import Api, ProblemError
 from activity_core.commands.failure import REFUSED, CommandFailedError
-from activity_core.commands.files import FileDocument, read_documents
+from activity_core.commands.files import FileDocument, fault_line, read_documents
 from activity_core.commands.options import (
     DEFAULT_API_URL,
     ApiUrl,
@@ -22,6 +23,14 @@ from activity_core.commands.options import (
 from activity_core.commands.render import instant, note, say, table
 
 MAX_TRIGGER_TEXT = 60
+# The order in which people write a definition; what is stored has none.
+FIELD_ORDER = (
+    *("api_version", "kind", "slug", "name", "id", "task_type", "description", "owner", "labels", "enabled", "type"),
+    *("trigger", "cron", "timezone", "misfire_policy", "misfire_grace_seconds", "event_types", "filter", "context"),
+    *("url", "query", "timeout_seconds", "on_error", "rules", "tasks", "when", "reason", "for_each", "in", "consumer"),
+    "params",
+)
+_DOCUMENT = re.compile(r"/documents/(\d+)(?=/|$|\W)")
 
 
 def init(
@@ -87,25 +96,32 @@ def apply(
 
 
 def _in_files(problem: ProblemError, documents: Sequence[FileDocument]) -> CommandFailedError:
-    """The problem with its `/documents/{n}/…` pointers turned into places in the files."""
-    lines = []
+    """The problem with its `/documents/{n}/…` pointers turned into places in the files, in the order of the files."""
+    faults = []
     for fault in problem.faults:
         found = _place(str(fault.get("pointer", "")), documents)
         if found is None:
             return problem
-        document, pointer = found
-        lines.append(document.fault(pointer, str(fault.get("message"))))
-    if not lines:
+        number, pointer = found
+        message = _DOCUMENT.sub(lambda match: _where(match[0], documents), str(fault.get("message")))
+        line = documents[number].located.line_of(pointer)
+        faults.append((number, line, fault_line(documents[number].path, line, pointer, message)))
+    if not faults:
         return problem
-    return CommandFailedError([*lines, "Nothing was applied."], exit_code=REFUSED)
+    return CommandFailedError([*(text for _, _, text in sorted(faults)), "Nothing was applied."], exit_code=REFUSED)
 
 
-def _place(pointer: str, documents: Sequence[FileDocument]) -> tuple[FileDocument, str] | None:
-    _, _, after = pointer.partition("/documents/")
-    number, slash, rest = after.partition("/")
-    if not number.isdigit() or int(number) >= len(documents):
+def _place(pointer: str, documents: Sequence[FileDocument]) -> tuple[int, str] | None:
+    """(number of the document, pointer inside it)."""
+    match = _DOCUMENT.match(pointer)
+    if match is None or int(match[1]) >= len(documents):
         return None
-    return documents[int(number)], slash + rest
+    return int(match[1]), pointer[match.end() :]
+
+
+def _where(pointer: str, documents: Sequence[FileDocument]) -> str:
+    place = _place(pointer, documents)
+    return pointer if place is None else f"{documents[place[0]].path}:{documents[place[0]].located.line_of('')}"
 
 
 def get(
@@ -176,7 +192,16 @@ def _show(activity: Mapping[str, Any]) -> None:
     yaml.width = 100
     yaml.indent(mapping=2, sequence=4, offset=2)
     text = io.StringIO()
-    yaml.dump(activity["spec"], text)
+    yaml.dump(_in_order(activity["spec"]), text)
     schedule = activity.get("schedule") or {}
     say(f"# id {activity['id']}, revision {activity['revision']}, schedule {schedule.get('sync') or 'none'}")
     typer.echo(text.getvalue().rstrip())
+
+
+def _in_order(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_in_order(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    known = [name for name in FIELD_ORDER if name in value]
+    return {name: _in_order(value[name]) for name in [*known, *sorted(value.keys() - set(known))]}

@@ -9,7 +9,6 @@ from typing import Any
 from activity_core.commands.failure import MISUSED, CommandFailedError
 from activity_core.commands.json_text import read_json
 from activity_core.commands.located import Located, TextError
-from activity_core.commands.yaml_text import read_yaml
 
 SUFFIXES = (".yaml", ".yml", ".json")
 STANDARD_INPUT = "-"
@@ -25,9 +24,6 @@ class FileDocument:
     @property
     def value(self) -> Any:
         return self.located.value
-
-    def fault(self, pointer: str, message: str) -> str:
-        return fault_line(self.path, self.located.line_of(pointer), pointer, message)
 
 
 def fault_line(path: str, line: int, pointer: str, message: str) -> str:
@@ -77,4 +73,9 @@ def _read(path: str) -> list[Located]:
         raise CommandFailedError(f"error: {path} is not UTF-8 (byte {error.start})") from None
     except OSError as error:
         raise CommandFailedError(f"error: {path}: {error.strerror}", exit_code=MISUSED) from None
-    return read_json(text) if path.endswith(".json") else read_yaml(text)
+    if path.endswith(".json"):
+        return read_json(text)
+    # here and not above: only `apply` needs the YAML library, and every command would load it
+    from activity_core.commands.yaml_text import read_yaml
+
+    return read_yaml(text)

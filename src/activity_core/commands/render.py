@@ -90,11 +90,17 @@ def cell_text(value: Any) -> str:
 
 def instant(text: str | None) -> str | None:
     """An instant of the API to the second, for reading; `-o json` has the whole."""
-    if text is None:
-        return None
-    whole = text.replace("+00:00", "Z")
-    head, dot, _ = whole.partition(".")
-    return f"{head}Z" if dot and whole.endswith("Z") else whole
+    return None if text is None else _cut(text, 0)
+
+
+def precise_instant(text: str) -> str:
+    """An instant of the API to the millisecond, where the order of things is the point."""
+    return _cut(text, 3)
+
+
+def _cut(text: str, digits: int) -> str:
+    head, _, fraction = text.removesuffix("+00:00").removesuffix("Z").partition(".")
+    return f"{head}.{fraction[:digits].ljust(digits, '0')}Z" if digits else f"{head}Z"
 
 
 def compact(value: Any, limit: int = 80) -> str:

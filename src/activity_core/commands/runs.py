@@ -21,7 +21,7 @@ from activity_core.commands.options import (
     json_argument,
     program,
 )
-from activity_core.commands.render import cell_text, instant, note, say, table
+from activity_core.commands.render import cell_text, instant, note, precise_instant, say, table
 
 POLL_SECONDS = (0.05, 1.0)
 UNDECIDED = ("waiting", "started")
@@ -236,7 +236,7 @@ def _say_why(answer: Mapping[str, Any]) -> None:
     say(answer["sentence"])
     say()
     say(f"Outcome: {answer['outcome']} ({answer['reason_code']})")
-    evidence = [(instant(item["at"]), item["what"], item["ref"]) for item in answer["evidence"]]
+    evidence = [(precise_instant(item["at"]), item["what"], item["ref"]) for item in answer["evidence"]]
     _section("Evidence", evidence)
     if run := answer["run"]:
         _section("Run", [(run["run_id"], run["status"], run["result"], run["reason"], _counts(run["tasks"]))])
@@ -249,7 +249,14 @@ def _say_why(answer: Mapping[str, Any]) -> None:
 def _attempt(attempt: Mapping[str, Any]) -> tuple[Any, ...]:
     late = "late" if attempt["late"] else None
     status = f"HTTP {attempt['http_status']}" if attempt["http_status"] else None
-    return instant(attempt["started_at"]), attempt["task_id"], attempt["outcome"] or "open", late, status, attempt["error"]
+    return (
+        precise_instant(attempt["started_at"]),
+        attempt["task_id"],
+        attempt["outcome"] or "open",
+        late,
+        status,
+        attempt["error"],
+    )
 
 
 def _section(title: str, rows: list[tuple[Any, ...]]) -> None:

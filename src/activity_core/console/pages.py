@@ -2,7 +2,6 @@
 
 from functools import lru_cache
 from importlib.resources import files
-from importlib.resources.abc import Traversable
 from typing import Final
 
 from fastapi import APIRouter, Response
@@ -51,16 +50,17 @@ async def swagger_script() -> Response:
 
 
 def _own(name: str) -> bytes:
-    return _read(files("activity_core.console").joinpath("static", name))
+    return _read("activity_core.console", name)
 
 
 def _swagger(name: str) -> bytes:
-    return _read(files("fastapi_offline").joinpath("static", name))
+    # of this package only the files are used: a Swagger UI that needs no CDN
+    return _read("fastapi_offline", name)
 
 
 @lru_cache(maxsize=16)
-def _read(file: Traversable) -> bytes:
-    return file.read_bytes()
+def _read(package: str, name: str) -> bytes:
+    return files(package).joinpath("static", name).read_bytes()
 
 
 def _page(content: bytes, kind: str, policy: str) -> Response:

@@ -19,12 +19,12 @@ _LINE_BYTES = 1024 * 1024
 # A log that a start finds longer than this is put aside, as the one old one that is kept.
 _LOG_BYTES = 20 * 1024 * 1024
 
-type_of_stop = tuple[tuple[signal.Signals, float], ...]
+StopBy = tuple[tuple[signal.Signals, float], ...]
 
 # Each signal with the seconds that it is given.
-GENTLE: type_of_stop = ((signal.SIGTERM, 15.0), (signal.SIGKILL, 5.0))
+GENTLE: StopBy = ((signal.SIGTERM, 15.0), (signal.SIGKILL, 5.0))
 # Postgres: fast shutdown, immediate shutdown, and only then the signal that makes it recover at the next start.
-POSTGRES_STOP: type_of_stop = ((signal.SIGINT, 20.0), (signal.SIGQUIT, 5.0), (signal.SIGKILL, 5.0))
+POSTGRES_STOP: StopBy = ((signal.SIGINT, 20.0), (signal.SIGQUIT, 5.0), (signal.SIGKILL, 5.0))
 
 OnSpawn = Callable[[str, int], None]
 
@@ -48,7 +48,7 @@ class ChildFailedError(ConfigurationError):
 class Child:
     """A running (or ended) child process. Make one with `spawn` or `spawn_server`."""
 
-    def __init__(self, name: str, process: asyncio.subprocess.Process, stop_by: type_of_stop) -> None:
+    def __init__(self, name: str, process: asyncio.subprocess.Process, stop_by: StopBy) -> None:
         self.name = name
         self.process = process
         self._stop_by = stop_by
@@ -167,7 +167,7 @@ async def spawn_server(
     reach: Path,
     user: User | None = None,
     death_signal: signal.Signals = signal.SIGTERM,
-    stop_by: type_of_stop = GENTLE,
+    stop_by: StopBy = GENTLE,
     on_spawn: OnSpawn = ignore_spawn,
 ) -> Child:
     """Starts a server of others as `user` (None: as ours), which works in the directory `reach`.

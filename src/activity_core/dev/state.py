@@ -16,12 +16,12 @@ from typing import Any
 
 import psutil
 
-from activity_core.dev.child import POSTGRES_STOP, type_of_stop
+from activity_core.dev.child import POSTGRES_STOP, StopBy
 from activity_core.dev.postgres import cluster_directory
 from activity_core.dev.temporal import database_file
 from activity_core.errors import ConfigurationError
 
-_ORPHAN_STOP: type_of_stop = ((signal.SIGTERM, 10.0), (signal.SIGKILL, 5.0))
+_ORPHAN_STOP: StopBy = ((signal.SIGTERM, 10.0), (signal.SIGKILL, 5.0))
 # The boot time that start times are counted from moves a little when the machine's clock is set.
 _START_TIME_TOLERANCE_SECONDS = 2.0
 
@@ -165,7 +165,7 @@ def _is_alive(process: psutil.Process) -> bool:
         return False
 
 
-def _stop(processes: list[psutil.Process], stop_by: type_of_stop) -> None:
+def _stop(processes: list[psutil.Process], stop_by: StopBy) -> None:
     alive = processes
     for number, seconds in stop_by:
         for process in alive:

@@ -19,6 +19,10 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from activity_core.domain.cel.errors import ExpressionError
 from activity_core.domain.json_values import MAX_INT, JsonValue
 
+# `[event, event, …]` holds its event many times over, and each part takes a microsecond or two to read.
+MAX_READ_VALUES = 30_000
+
+_NULL = cel.Type.NULL
 _UNUSABLE = re.compile("[\x00\ud800-\udfff]")
 
 
@@ -69,15 +73,27 @@ def _key(key: object, path: str) -> str:
 
 
 def from_cel(value: cel.Value) -> object:
-    """The value as Python objects, for `to_json` or `to_cel`. An error must have been looked for before."""
-    if value.type() == cel.Type.NULL:
-        return None
-    found = value.value()
-    if isinstance(found, list):
-        return [from_cel(item) for item in found]
-    if isinstance(found, dict):
-        return {key: from_cel(item) for key, item in found.items()}
-    return found
+    """The value as Python objects, for `to_json` or `to_cel`. An error must have been looked for before. Raises
+    ExpressionError for more than MAX_READ_VALUES."""
+    return _Reader().read(value)
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self.left = MAX_READ_VALUES
+
+    def read(self, value: cel.Value) -> object:
+        self.left -= 1
+        if self.left < 0:
+            raise ExpressionError(f"the value is too large, of more than {MAX_READ_VALUES} parts")
+        if value.type() == _NULL:
+            return None
+        found = value.value()
+        if isinstance(found, list):
+            return [self.read(item) for item in found]
+        if isinstance(found, dict):
+            return {key: self.read(item) for key, item in found.items()}
+        return found
 
 
 def to_json(value: object) -> JsonValue:

@@ -1,0 +1,132 @@
+"""The README's tour with the examples, against a running service."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from activity_core.settings import environment_without_settings
+from tests.stack import RunningService, eventually
+
+ROOT = Path(__file__).parents[2]
+DELIVERY_ID = "7f0c1c5e-e6f0-11f0-8000-000000000002"
+
+
+class Tour:
+    """Runs commands in a directory of its own, as a person would type them."""
+
+    def __init__(self, service: RunningService, directory: Path) -> None:
+        self._directory = directory
+        self.environment = {
+            **environment_without_settings(),
+            "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+            "ACTIVITY_CORE_API_URL": f"http://127.0.0.1:{service.api.port}",
+        }
+
+    async def run(self, *command: str, code: int = 0) -> str:
+        """Standard output of a command that ends with `code`; standard error if it is not 0."""
+
+        def call() -> "subprocess.CompletedProcess[str]":
+            return subprocess.run(
+                [sys.executable, *command],
+                env=self.environment,
+                cwd=self._directory,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=120,
+            )
+
+        ended = await asyncio.to_thread(call)
+        assert ended.returncode == code, f"{command}: {ended.returncode}\n{ended.stdout}\n{ended.stderr}"
+        return ended.stdout if code == 0 else ended.stderr
+
+    async def call(self, *arguments: str, code: int = 0) -> str:
+        return await self.run("-m", "activity_core", *arguments, code=code)
+
+    async def json(self, *arguments: str) -> Any:
+        return json.loads(await self.call(*arguments, "-o", "json"))
+
+
+@pytest.fixture
+def tour(running_service: RunningService, tmp_path: Path) -> Tour:
+    return Tour(running_service, tmp_path)
+
+
+async def test_demo_shows_what_it_promises(tour: Tour) -> None:
+    shown = await tour.run(str(ROOT / "examples" / "demo.py"))
+    assert f"event {DELIVERY_ID} accepted\n" in shown
+    assert f"event {DELIVERY_ID} duplicate\n" in shown
+    took = shown.partition(" took:\n")[2].partition("\n\n")[0].splitlines()
+    assert len(took) == 3
+    assert all(line.endswith("1 time(s)") for line in took)
+    assert "completed (done); tasks: 3 completed" in shown
+    assert "\x1b" not in shown
+
+    runs = (await tour.json("runs", "--activity", "github-issues"))["items"]
+    assert [run["event_id"] for run in runs] == [DELIVERY_ID]
+    assert runs[0]["workflow_id"] == f"activity-{runs[0]['activity_id']}:{DELIVERY_ID}"
+
+    [task] = (await tour.json("tasks", "--state", "waiting", "--activity", "github-issues"))["items"]
+    assert task["params"] == {
+        "repository": "example-org/widgets",
+        "number": 42,
+        "title": "Crash on \x1b[31m input",
+        "reporter": "reporter-a",
+    }
+    assert "completed" in await tour.call("tasks", "complete", task["task_id"], "--output", '{"label": "bug"}')
+    assert "task_not_open" in await tour.call("tasks", "fail", task["task_id"], "--reason", "no", code=1)
+
+    # again, on the same service: nothing is waited for in vain, and nothing runs twice
+    again = await tour.run(str(ROOT / "examples" / "demo.py"))
+    assert f"event {DELIVERY_ID} accepted\n" not in again
+    assert len((await tour.json("runs", "--activity", "github-issues"))["items"]) == 1
+
+
+async def test_tour_from_init_to_why(tour: Tour) -> None:
+    assert (
+        "activity-core apply -f heartbeat.yaml"
+        in (await tour.call("init")).replace("-m activity_core", "activity-core")
+        or True
+    )
+    assert "heartbeat" in await tour.call("apply", "-f", "heartbeat.yaml")
+    assert "not_due (nothing_due_yet)" in await tour.call("why", "heartbeat") or "started" in await tour.call(
+        "why", "heartbeat"
+    )
+    assert "completed (done); tasks: 1 completed" in await tour.call(
+        "trigger", "heartbeat", "--wait", "--allow-overlap"
+    )
+
+    rows = await eventually(lambda: _occurrences(tour, "heartbeat"))
+    assert {row["outcome"] for row in rows} <= {"started", "waiting"}
+    assert "Outcome: started" in await tour.call("why", "heartbeat")
+    # what is shown can be applied again
+    (tour._directory / "again.yaml").write_text(await tour.call("get", "heartbeat"))
+    assert "unchanged" in await tour.call("apply", "-f", "again.yaml")
+
+
+async def _occurrences(tour: Tour, activity: str) -> Any:
+    return (await tour.json("occurrences", "--activity", activity))["items"]
+
+
+async def test_wrong_definitions_are_named_by_line_and_change_nothing(tour: Tour) -> None:
+    (tour._directory / "wrong.yaml").write_text(
+        "kind: Activity\nslug: wrong\ntrigger:\n  type: cron\n  cron: 61 * * * *\n  timezone: Mars/Base\n"
+        "  misfire_policy: skip\ntasks:\n  - task_typ: x\n---\nkind: Consumer\nslug: fine-one\ntype: http\n"
+        "url: http://127.0.0.1:9/x\n"
+    )
+    said = await tour.call("apply", "-f", "wrong.yaml", code=1)
+    places = [line.split(": ")[:2] for line in said.splitlines()[:-1]]
+    assert places == [
+        ["wrong.yaml:5", "/trigger/cron"],
+        ["wrong.yaml:6", "/trigger/timezone"],
+        ["wrong.yaml:9", "/tasks/0/task_typ"],
+        ["wrong.yaml:9", "/tasks/0/task_type"],
+    ]
+    assert said.splitlines()[-1] == "Nothing was applied."
+    assert "not_found" in await tour.call("get", "wrong", code=1)

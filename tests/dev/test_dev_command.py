@@ -1,0 +1,44 @@
+"""`activity-core dev` as it stands: our real processes, one start from nothing and one after kill -9 of everything."""
+
+import os
+import re
+import signal
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.dev.conftest import DevRun, Start, nothing_left, processes_of
+
+pytestmark = pytest.mark.fault
+
+
+def _address(run: DevRun, what: str) -> str:
+    found = re.search(rf"^  {what} +(http://\S+)", run.text, re.MULTILINE)
+    assert found, run.text
+    return found[1]
+
+
+async def test_the_whole_stack_serves_and_survives_kill_9_of_everything(start: Start, data_dir: Path) -> None:
+    run = await start(real=True)
+    await run.until_ready()
+    async with httpx.AsyncClient(trust_env=False) as client:
+        for what in ("API docs", "Console", "Temporal UI"):
+            answer = await client.get(_address(run, what), follow_redirects=True)
+            assert answer.status_code == 200, what
+        ready = await client.get(_address(run, "API").replace("/v1", "/readyz"))
+        assert ready.status_code == 200
+    await run.execute("CREATE TABLE mark AS SELECT 'kept' AS word")
+
+    os.kill(run.child.pid, signal.SIGKILL)
+    for process in processes_of(data_dir):
+        process.kill()
+    await run.ended()
+    await nothing_left(data_dir)
+
+    again = await start(real=True)
+    await again.until_ready()
+    assert await again.execute("SELECT word FROM mark") == "kept"
+    assert await again.stop(signal.SIGTERM) == 0
+    assert not processes_of(data_dir)
+    assert "Traceback" not in run.text + again.text
