@@ -571,6 +571,19 @@ def test_the_rarest_dates_are_found_from_any_year(weekdays: str) -> None:
         assert between(cron, cairo, start, due) == [due]
 
 
+@pytest.mark.parametrize(
+    ("cron", "zone", "due"),
+    [
+        ("0 1 1 1 */6", "Asia/Kolkata", "2027-12-31T19:30:00Z"),  # 1 January 2028, a Saturday; that of 2027 is a Friday
+        ("0 23 31 12 */6", "America/New_York", "2029-01-01T04:00:00Z"),  # a Sunday; 31 December 2029 is a Monday
+    ],
+)
+def test_a_rare_date_is_found_where_utc_is_in_another_year(cron: str, zone: str, due: str) -> None:
+    rare, tz, half_a_year = parse_cron(cron), check_zone(zone), timedelta(days=183)
+    assert next_after(rare, tz, at(due) - half_a_year) == at(due) == previous_before(rare, tz, at(due) + half_a_year)
+    assert between(rare, tz, at(due) - half_a_year, at(due) + half_a_year) == [at(due)]
+
+
 def test_the_calendar_ends_without_an_error() -> None:
     cron, utc = parse_cron("0 0 29 2 *"), check_zone("UTC")
     assert next_after(cron, utc, datetime(9999, 12, 31, tzinfo=UTC)) is None

@@ -272,10 +272,12 @@ def test_zone_data_is_that_of_the_package_and_not_of_the_machine(tmp_path: Path)
     stale.parent.mkdir()
     stale.write_bytes(files("tzdata").joinpath("zoneinfo", "Asia", "Tokyo").read_bytes())
     zoneinfo.reset_tzpath(to=[tmp_path])
+    ZoneInfo.clear_cache(only_keys=["Europe/Berlin"])
     try:
         machine, ours = ZoneInfo.no_cache("Europe/Berlin"), zones.load.__wrapped__("Europe/Berlin")
     finally:
         zoneinfo.reset_tzpath()
+        ZoneInfo.clear_cache(only_keys=["Europe/Berlin"])
     assert (_offset(machine, 0), _offset(ours, 0)) == (9 * 3600, 3600)
 
 

@@ -28,7 +28,7 @@ tasks:
     # Where the task goes. `log` and `inbox` (for a person to complete) are built in; others are `kind: Consumer`.
     consumer: log
     params:
-      # ${ … } holds an expression. This one is the minute that the run is for, not the instant at which it started; for
-      # a run that you trigger by hand it is the instant of your request.
-      text: "Alive at ${ window.end }."
+      # ${ … } holds an expression. It may use activity, run, scheduled_for (the minute that the run is for, not the
+      # instant at which it started; a run that you trigger by hand has none) and more.
+      text: "${ activity.name } of run ${ run.id }"
 """

@@ -14,9 +14,12 @@ import sys
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_KEEPCAPS = 8
+_PR_SET_SECUREBITS = 28
 _PR_CAP_AMBIENT = 47
 _PR_CAP_AMBIENT_RAISE = 2
 _CAP_DAC_OVERRIDE = 1
+_CAP_SETPCAP = 8
+_SECBIT_NO_SETUID_FIXUP = 1 << 2
 _CAPABILITY_VERSION_3 = 0x20080522
 
 
@@ -40,7 +43,7 @@ def main(arguments: list[str]) -> None:
         os.setuid(uid)
         reachable = os.access(program, os.R_OK | os.X_OK) and os.access(reach, os.R_OK | os.X_OK)
         if on_linux:
-            _keep_capabilities(0 if reachable else 1 << _CAP_DAC_OVERRIDE)
+            _drop_capabilities(keep_passage=not reachable)
         elif not reachable:
             sys.exit(f"user {uid} can't reach {program} and {reach}")
     if on_linux:
@@ -57,12 +60,21 @@ def _prctl(option: int, first: int, second: int = 0) -> None:
     _check(_libc().prctl(option, first, second, 0, 0))
 
 
-def _keep_capabilities(mask: int) -> None:
+def _drop_capabilities(*, keep_passage: bool) -> None:
+    passage = 1 << _CAP_DAC_OVERRIDE if keep_passage else 0
+    if keep_passage:
+        # Else access(2), by which Postgres looks for its own programs, goes by the user alone.
+        _set_capabilities(passage | 1 << _CAP_SETPCAP)
+        _prctl(_PR_SET_SECUREBITS, _SECBIT_NO_SETUID_FIXUP)
+    _set_capabilities(passage)
+    if keep_passage:
+        _prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE, _CAP_DAC_OVERRIDE)
+
+
+def _set_capabilities(mask: int) -> None:
     header = _Header(_CAPABILITY_VERSION_3, 0)
     sets = (_Capabilities * 2)(_Capabilities(mask, mask, mask), _Capabilities(0, 0, 0))
     _check(_libc().capset(ctypes.byref(header), sets))
-    if mask:
-        _prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE, _CAP_DAC_OVERRIDE)
 
 
 def _libc() -> ctypes.CDLL:

@@ -222,7 +222,7 @@ def iterate(cron: Cron, zone: ZoneInfo, after: datetime, until: datetime) -> Ite
     for year in range((_EPOCH + low * _SECOND).year, (_EPOCH + high * _SECOND).year + 1):
         for span in _spans(cron, zone, year):
             if span.end > low and span.start <= high:
-                for batch in _all(cron, span, max(low, span.start), min(high, span.end - 1)):
+                for batch in _all(cron, span, max(low, span.start), high):
                     yield from [datetime.fromtimestamp(fire, UTC) for fire in batch]
 
 
@@ -242,7 +242,7 @@ def _previous(cron: Cron, zone: ZoneInfo, high: int) -> datetime | None:
     last_year = (_EPOCH + high * _SECOND).year
     for year in range(last_year, max(last_year - _HORIZON_YEARS, zones.FIRST_YEAR) - 1, -1):
         for span in reversed(_spans(cron, zone, year)):
-            fire = _last(cron, span, min(high, span.end - 1)) if span.start <= high else None
+            fire = _last(cron, span, high) if span.start <= high else None
             if fire is not None:
                 return _EPOCH + fire * _SECOND
     return None

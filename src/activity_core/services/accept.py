@@ -22,6 +22,7 @@ from activity_core.store.notify import EVENTS, notify
 BATCH = 500
 MAX_QUEUED = 10_000
 COMMITTERS = 2
+NOTIFY_SECONDS = 0.005
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
@@ -43,6 +44,7 @@ class Acceptor:
         self._max_data_bytes = max_data_bytes
         self._queue: deque[tuple[NewEvent, asyncio.Future[Accepted | ActivityCoreError]]] = deque()
         self._arrived = asyncio.Event()
+        self._to_route = asyncio.Event()
 
     async def accept(self, envelope: Envelope, *, assigned_id: str | None = None) -> Accepted:
         """Commit the event, or find it. `assigned_id`: the id to give when it came without one (R23).
@@ -83,6 +85,20 @@ class Acceptor:
         async with asyncio.TaskGroup() as group:
             for _ in range(COMMITTERS):
                 group.create_task(self._commit_loop())
+            group.create_task(self._notify_loop())
+
+    async def _notify_loop(self) -> None:
+        """Wake the router, apart from the commits: NOTIFY holds a database-wide lock while its transaction commits, and
+        would so make all committers wait for each other's disk flush."""
+        while True:
+            await self._to_route.wait()
+            self._to_route.clear()
+            try:
+                async with self._database.session() as connection:
+                    await notify(connection, EVENTS)
+            except UnavailableError:
+                log.warning("events.notify_failed")  # the router polls, too
+            await asyncio.sleep(NOTIFY_SECONDS)
 
     async def _commit_loop(self) -> None:
         while True:
@@ -118,13 +134,15 @@ class Acceptor:
         first: dict[str, NewEvent] = {}
         for new in batch:
             first.setdefault(new.event_id, new)
-        async with self._database.begin() as connection:
+        # Each statement commits by itself: a transaction around them would cost three round trips more. A crash in between
+        # leaves an event that is accepted and not answered: sent again, it is a duplicate.
+        async with self._database.session() as connection:
             inserted = await events.accept(connection, list(first.values()))
             others = [new.event_id for new in first.values() if new.id not in inserted]
             known = await events.known(connection, others) if others else {}
             reopened = await events.reopen_undecided(connection, [k.id for k in known.values()]) if known else 0
-            if inserted or reopened:
-                await notify(connection, EVENTS)
+        if inserted or reopened:
+            self._to_route.set()
         by_event_id: dict[str, NewEvent | KnownEvent] = {
             **known,
             **{new.event_id: new for new in first.values() if new.id in inserted},

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from temporalio import workflow
 from temporalio.common import RetryPolicy
-from temporalio.exceptions import ActivityError, ApplicationError, TimeoutError, is_cancelled_exception
+from temporalio.exceptions import ActivityError, ApplicationError, RetryState, TimeoutError, is_cancelled_exception
 
 with workflow.unsafe.imports_passed_through():
     from activity_core.workflows import contracts as c
@@ -55,7 +55,9 @@ class TaskWorkflow:
 
 def _reason(error: ActivityError, given: c.TaskInput) -> str:
     cause = error.cause
-    if isinstance(cause, TimeoutError):
-        last = f"; last: {cause.cause}" if cause.cause else ""
-        return f"not delivered within its deadline of {given.deadline_seconds} s{last}"
+    timed_out = isinstance(cause, TimeoutError)
+    if timed_out or error.retry_state == RetryState.TIMEOUT:
+        # Temporal ends early when the next attempt would come too late; then the cause is the last attempt's
+        last = cause.cause if isinstance(cause, TimeoutError) else cause
+        return f"not delivered within its deadline of {given.deadline_seconds} s" + (f"; last: {last}" if last else "")
     return str(cause or error)

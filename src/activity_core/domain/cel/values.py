@@ -92,7 +92,8 @@ class _Reader:
         if isinstance(found, list):
             return [self.read(item) for item in found]
         if isinstance(found, dict):
-            return {key: self.read(item) for key, item in found.items()}
+            # the library keeps no order of keys; this one makes the result the same in every process
+            return {key: self.read(found[key]) for key in sorted(found, key=str)}
         return found
 
 
