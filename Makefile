@@ -42,7 +42,7 @@ bench: $(TEST_STAMP) ## measure our cost against a bare FastAPI and a bare Tempo
 	@$(PY) -m benchmarks $(ARGS)
 
 demo: $(RUN_STAMP) ## load the examples into a running stack and show their runs
-	@$(PY) -m activity_core demo $(ARGS)
+	@$(PY) examples/demo.py $(ARGS)
 
 lock: $(TEST_STAMP) ## renew requirements/*.txt from pyproject.toml
 	@$(PIP) install uv==0.13.9

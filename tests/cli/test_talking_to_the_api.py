@@ -78,8 +78,12 @@ def test_wrong_api_url_is_a_wrong_command_line(call: Call, url: str) -> None:
     assert "--api-url" in ended.err
 
 
-def test_another_server_is_not_taken_for_ours(call: Call, api: Script) -> None:
-    api.on("GET", "/v1/runs", 404, b"<html>nothing here</html>")
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [(404, b"<html>nothing here</html>"), (200, b"<html>hello</html>"), (200, b"[]"), (500, b'{"a": 1}')],
+)
+def test_another_server_is_not_taken_for_ours(call: Call, api: Script, status: int, body: bytes) -> None:
+    api.on("GET", "/v1/runs", status, body)
     ended = call("runs")
     assert ended.code == 3
     assert "is it activity-core?" in ended.err

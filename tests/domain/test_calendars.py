@@ -81,7 +81,7 @@ def test_values_become_few_ranges(minutes: str, ranges: tuple[CalendarRange, ...
     assert calendars(f"{minutes} * * * *")[0].minute == ranges
 
 
-@settings(max_examples=300, deadline=None, derandomize=True, phases=PHASES)
+@settings(max_examples=150, deadline=None, derandomize=True, phases=PHASES)
 @given(
     written=expressions(), days=st.integers(0, 50_000), minutes=st.lists(st.integers(0, 1_439), min_size=5, max_size=20)
 )

@@ -70,7 +70,7 @@ def test_an_error_in_a_condition_is_an_error_and_never_a_match() -> None:
     with pytest.raises(PlanError, match="/tasks/0/when"):
         plan([{"task_type": "a", "when": "context.mail.nothing > 1"}])
     with pytest.raises(PlanError, match="/tasks/0/when"):
-        plan([{"task_type": "a", "when": "context.mail.items.size()"}])
+        plan([{"task_type": "a", "when": "context.mail.items"}])
 
 
 def test_a_missing_path_in_params_is_an_error_that_says_where() -> None:

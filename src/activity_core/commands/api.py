@@ -21,15 +21,24 @@ class Answer:
     status: int
     body: bytes
 
+    base_url: str
+
     @cached_property
-    def json(self) -> Any:
-        return json.loads(self.body)
+    def json(self) -> dict[str, Any]:
+        try:
+            value = json.loads(self.body)
+        except ValueError:
+            value = None
+        if not isinstance(value, dict):
+            raise _stranger(self.base_url, self.status)
+        return value
 
     @property
     def items(self) -> list[dict[str, Any]]:
         """The rows of a list answer."""
-        items = self.json["items"]
-        assert isinstance(items, list)  # noqa: S101 (so the API's document says)
+        items = self.json.get("items")
+        if not isinstance(items, list):
+            raise _stranger(self.base_url, self.status)
         return items
 
 
@@ -113,7 +122,7 @@ class Api:
                 f"error: the answer of {self.base_url} did not come ({_reason(error)})", exit_code=UNREACHABLE
             ) from None
         if response.is_success:
-            return Answer(response.status_code, response.content)
+            return Answer(response.status_code, response.content, self.base_url)
         raise _problem(response.status_code, response.content, self.base_url)
 
     def _unreachable(self, error: Exception) -> CommandFailedError:
@@ -149,6 +158,11 @@ def _problem(status: int, body: bytes, base_url: str) -> CommandFailedError:
         problem = None
     if isinstance(problem, dict) and ("code" in problem or "detail" in problem):
         return ProblemError(status, problem)
+    return _stranger(base_url, status)
+
+
+def _stranger(base_url: str, status: int) -> CommandFailedError:
     return CommandFailedError(
-        f"error: {base_url} answered {status} without a problem document; is it activity-core?", exit_code=UNREACHABLE
+        f"error: {base_url} answered {status} with something else than was asked for; is it activity-core?",
+        exit_code=UNREACHABLE,
     )

@@ -54,10 +54,16 @@ def _no_constant(name: str) -> Any:
 
 
 def program() -> str:
-    """How to call this program again, as it was called or as the shell would find it."""
-    called = sys.argv[0]
-    if Path(called).name == "__main__.py":
-        return f"{Path(sys.executable).name} -m activity_core"
-    if os.sep in called and shutil.which("activity-core") is None:
-        return os.path.relpath(called) if len(os.path.relpath(called)) < len(called) else called
-    return "activity-core"
+    """How to call this program again, from here and without its environment being activated."""
+    if Path(sys.argv[0]).name == "__main__.py":
+        return f"{_shortest(sys.executable)} -m activity_core"
+    return _shortest(sys.argv[0]) if os.sep in sys.argv[0] else "activity-core"
+
+
+def _shortest(path: str) -> str:
+    """The name alone where the shell finds it by that, else the path, from here if that is shorter."""
+    name = Path(path).name
+    found = shutil.which(name)
+    if found is not None and Path(found).absolute() == Path(path).absolute():
+        return name
+    return min(path, os.path.relpath(path), key=len)

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
-from zoneinfo import ZoneInfo
 
+from activity_core.domain.cron import check_zone
 from activity_core.domain.documents import Activity, CronTrigger, TaskSpec
 from activity_core.domain.expressions import ExpressionError, compile_condition, compile_expression
 from activity_core.domain.json_values import JsonValue, canonical_json
@@ -72,7 +72,7 @@ def run_scope(
     if scheduled_for is not None:
         scope["scheduled_for"] = scheduled_for
         if isinstance(activity.trigger, CronTrigger):
-            scope["local"] = _local(scheduled_for.astimezone(ZoneInfo(activity.trigger.timezone)))
+            scope["local"] = _local(scheduled_for.astimezone(check_zone(activity.trigger.timezone)))
     return scope
 
 

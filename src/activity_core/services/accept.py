@@ -21,7 +21,6 @@ from activity_core.store.notify import EVENTS, notify
 
 BATCH = 500
 MAX_QUEUED = 10_000
-COMMITTERS = 2
 NOTIFY_SECONDS = 0.005
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
@@ -83,8 +82,8 @@ class Acceptor:
     async def run(self) -> None:
         """Commit what arrives, until cancelled."""
         async with asyncio.TaskGroup() as group:
-            for _ in range(COMMITTERS):
-                group.create_task(self._commit_loop())
+            # one committer: while it waits for the disk the next batch grows; two of half the size take longer
+            group.create_task(self._commit_loop())
             group.create_task(self._notify_loop())
 
     async def _notify_loop(self) -> None:
@@ -94,7 +93,7 @@ class Acceptor:
             await self._to_route.wait()
             self._to_route.clear()
             try:
-                async with self._database.session() as connection:
+                async with self._database.read() as connection:
                     await notify(connection, EVENTS)
             except UnavailableError:
                 log.warning("events.notify_failed")  # the router polls, too
@@ -136,7 +135,7 @@ class Acceptor:
             first.setdefault(new.event_id, new)
         # Each statement commits by itself: a transaction around them would cost three round trips more. A crash in between
         # leaves an event that is accepted and not answered: sent again, it is a duplicate.
-        async with self._database.session() as connection:
+        async with self._database.read() as connection:
             inserted = await events.accept(connection, list(first.values()))
             others = [new.event_id for new in first.values() if new.id not in inserted]
             known = await events.known(connection, others) if others else {}

@@ -47,7 +47,7 @@ class ScheduleSync:
 
     async def _sync(self, activity_id: uuid.UUID) -> None:
         # the lock is the session's and not a transaction's: no call to Temporal is made inside a transaction
-        async with self._database.read() as connection:
+        async with self._database.session() as connection:
             if not await activities.try_sync_lock(connection, activity_id):
                 return
             try:

@@ -6,7 +6,7 @@ of a transaction that fails so is unknown, and every write of ours may be repeat
 """
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 import asyncpg
@@ -67,10 +67,13 @@ class Database:
         except (DBAPIError, PoolTimeoutError, OSError, TimeoutError) as error:
             raise _translated(error) from error
 
+    def read(self) -> AbstractAsyncContextManager[Connection]:
+        """A connection for reads: each statement for itself, because a transaction would cost two more round trips."""
+        return self.session()
+
     @asynccontextmanager
-    async def read(self) -> AsyncIterator[Connection]:
-        """A connection for single statements, each for itself: reads (a transaction would cost two more round trips), and
-        locks that outlive transactions."""
+    async def session(self) -> AsyncIterator[Connection]:
+        """A connection where each statement commits by itself: for single writes, and locks that outlive transactions."""
         try:
             async with self._autocommit.connect() as connection:
                 yield connection
