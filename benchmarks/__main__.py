@@ -80,7 +80,8 @@ async def baseline_runs(address: str, count: int) -> float:
     lines: list[str] = []
     command = [sys.executable, "-m", "benchmarks.baseline", address, str(count)]
     child = await spawn("baseline", command, environment=environment_without_settings(), on_line=lines.append)
-    await child.wait()
+    if await child.wait() != 0:
+        raise RuntimeError("\n".join(lines))
     return float(lines[-1])
 
 

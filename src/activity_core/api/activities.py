@@ -175,9 +175,7 @@ async def trigger_activity(
         faults.append(Fault("/on_overlap", "write 'refuse' or 'allow', or leave it out"))
     if faults:
         raise InvalidInputError(faults)
-    return views.triggered(
-        await use.triggering.trigger(ref, params=given, on_overlap=on_overlap, idempotency_key=key)
-    )
+    return views.triggered(await use.triggering.trigger(ref, params=given, on_overlap=on_overlap, idempotency_key=key))
 
 
 def _shown(record: Any, response: Response) -> views.ActivityOut:

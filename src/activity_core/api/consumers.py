@@ -15,7 +15,9 @@ APPLY_BODY = {
     "properties": {
         "documents": {
             "type": "array",
-            "items": {"oneOf": [{"$ref": "#/components/schemas/Activity"}, {"$ref": "#/components/schemas/HttpConsumer"}]},
+            "items": {
+                "oneOf": [{"$ref": "#/components/schemas/Activity"}, {"$ref": "#/components/schemas/HttpConsumer"}]
+            },
             "description": "Each with its `kind`",
         },
         "dry_run": {"type": "boolean", "default": False},

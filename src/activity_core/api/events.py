@@ -11,7 +11,13 @@ from activity_core.api import bodies, params, problems, views
 from activity_core.api.services import Services, Use
 from activity_core.domain.envelopes import Envelope, read_cloudevent, read_native
 from activity_core.domain.json_values import JsonValue
-from activity_core.errors import ActivityCoreError, Fault, InvalidInputError, MalformedBodyError, UnsupportedMediaTypeError
+from activity_core.errors import (
+    ActivityCoreError,
+    Fault,
+    InvalidInputError,
+    MalformedBodyError,
+    UnsupportedMediaTypeError,
+)
 
 NATIVE = "application/json"
 CLOUDEVENT = "application/cloudevents+json"
@@ -125,7 +131,11 @@ def _headers(request: Request) -> tuple[str, str | None]:
         elif name.startswith(b"ce-"):
             raise MalformedBodyError(_binary_mode(request))
     if declared not in (NATIVE, CLOUDEVENT, ""):
-        batch = "CloudEvents batches are" if declared.startswith("application/cloudevents-batch") else f"'{declared[:100]}' is"
+        batch = (
+            "CloudEvents batches are"
+            if declared.startswith("application/cloudevents-batch")
+            else f"'{declared[:100]}' is"
+        )
         raise UnsupportedMediaTypeError(f"{batch} not available; send one event as {NATIVE} or {CLOUDEVENT}")
     return declared, key
 

@@ -120,9 +120,7 @@ def activity(record: ActivityRecord, now: datetime) -> ActivityOut:
     )
 
 
-def _sync(
-    record: ActivityRecord, *, has_times: bool, enabled: bool
-) -> Literal["in_sync", "pending", "error", "none"]:
+def _sync(record: ActivityRecord, *, has_times: bool, enabled: bool) -> Literal["in_sync", "pending", "error", "none"]:
     if not has_times:
         return "none"
     if record.observed_generation < record.generation:
@@ -252,7 +250,9 @@ def run(view: RunView) -> RunOut:
     window = None if record.window_end is None else Window(start=record.window_start, end=record.window_end)
     names = RunOut.model_fields.keys() - {"window", "tasks"}
     return RunOut(
-        **{name: getattr(record, name) for name in names}, window=window, tasks={"total": sum(counts.values()), **counts}
+        **{name: getattr(record, name) for name in names},
+        window=window,
+        tasks={"total": sum(counts.values()), **counts},
     )
 
 

@@ -85,12 +85,18 @@ def no_times(slug: str, trigger_type: str) -> str:
 
 def not_settled(slug: str, at: datetime, settled_through: datetime | None, now: datetime) -> str:
     text = f"'{slug}' was due at {instant(at)} and the ledger has not caught up with it yet"
-    if settled_through is not None and now - settled_through > timedelta(seconds=10) and now - at > timedelta(seconds=10):
+    if (
+        settled_through is not None
+        and now - settled_through > timedelta(seconds=10)
+        and now - at > timedelta(seconds=10)
+    ):
         return f"{text}: no worker has looked at it since {instant(settled_through)}. Is a worker running?"
     return f"{text}; a worker does that within seconds."
 
 
-def nothing_yet(slug: str, created_at: datetime, trigger_type: str, following: datetime | None, *, enabled: bool) -> str:
+def nothing_yet(
+    slug: str, created_at: datetime, trigger_type: str, following: datetime | None, *, enabled: bool
+) -> str:
     since = f"since '{slug}' was created at {instant(created_at)}"
     if not enabled:
         return f"Nothing has been due {since}, and it is disabled, so nothing is owed."
@@ -106,7 +112,9 @@ def no_such_event(event_id: str) -> str:
 
 
 def event_not_routed(event_id: str, accepted_at: datetime) -> str:
-    return f"The event '{event_id}' was accepted at {instant(accepted_at)} and has not been matched with activities yet."
+    return (
+        f"The event '{event_id}' was accepted at {instant(accepted_at)} and has not been matched with activities yet."
+    )
 
 
 def event_dead_letter(event_id: str, reason: str) -> str:

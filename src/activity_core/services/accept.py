@@ -23,6 +23,9 @@ BATCH = 500
 MAX_QUEUED = 10_000
 NOTIFY_SECONDS = 0.005
 
+# SQLSTATE classes: data exception, program limit exceeded
+_ABOUT_VALUES = ("22", "54")
+
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 
@@ -124,9 +127,9 @@ class Acceptor:
                 answers.extend(await self._commit([new]))
             except UnavailableError as error:
                 answers.append(error)
-            except Exception:
+            except Exception as error:
                 log.exception("event.unstorable", event_id=new.event_id)
-                answers.append(InvalidInputError([Fault("", "this event can't be stored", "unstorable")]))
+                answers.append(_refusal(error))
         return answers
 
     async def _commit(self, batch: Sequence[NewEvent]) -> list[Accepted | ActivityCoreError]:
@@ -168,3 +171,11 @@ def _answer(
             f"event '{new.event_id}' was accepted before with other content; the first one stands"
         )
     return Accepted(stored.id, stored.event_id, duplicate=True)
+
+
+def _refusal(error: Exception) -> ActivityCoreError:
+    """For an error that nobody foresaw. Only what Postgres says of the values themselves is the sender's to mend."""
+    state = getattr(getattr(error, "orig", None), "sqlstate", None)
+    if isinstance(state, str) and state.startswith(_ABOUT_VALUES):
+        return InvalidInputError([Fault("", "this event can't be stored", "unstorable")])
+    return UnavailableError("this event can't be stored at the moment; send it again later")
