@@ -31,6 +31,11 @@ class Api:
     routing: Routing
     settler: Settler
 
+    async def route(self) -> None:
+        """Route everything that was accepted."""
+        while await self.routing.route_batch():
+            pass
+
     async def sql(self, statement: str, *arguments: object) -> list[asyncpg.Record]:
         connection = await asyncpg.connect(self.database.dsn)
         try:
@@ -57,7 +62,7 @@ async def application(settings: Settings) -> AsyncIterator[Api]:
 @pytest.fixture(scope="module")
 async def api_settings(servers: Servers) -> Settings:
     settings = Settings(
-        database_url=await servers.empty_database(),  # type: ignore[arg-type]  # pydantic makes a SecretStr of it
+        database_url=await servers.empty_database(),
         temporal_address=servers.temporal.address,
     )
     await asyncio.to_thread(migrate, settings)

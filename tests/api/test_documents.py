@@ -64,7 +64,16 @@ async def test_put_creates_then_replaces_then_changes_nothing(http: httpx.AsyncC
 
 @pytest.mark.parametrize(
     ("if_match", "status"),
-    [('"1"', 200), ('"2"', 412), ('"abc"', 412), ('"01"', 412), ("1", 422), ("*", 422), ('W/"1"', 422), ('"1", "2"', 422)],
+    [
+        ('"1"', 200),
+        ('"2"', 412),
+        ('"abc"', 412),
+        ('"01"', 412),
+        ("1", 422),
+        ("*", 422),
+        ('W/"1"', 422),
+        ('"1", "2"', 422),
+    ],
 )
 async def test_if_match_guards_a_put(http: httpx.AsyncClient, if_match: str, status: int) -> None:
     document = cron_activity()

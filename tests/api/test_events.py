@@ -179,7 +179,7 @@ async def test_r26_event_shows_its_occurrence_in_each_matching_activity(api: Api
     waiting = (await api.http.get(f"/v1/events/{accepted.json()['id']}")).json()
     assert (waiting["status"], waiting["occurrences"]) == ("accepted", [])
 
-    await api.routing.route_batch()
+    await api.route()
     routed = (await api.http.get(f"/v1/events/{accepted.json()['id']}")).json()
     assert routed["status"] == "routed"
     assert {(o["slug"], o["outcome"], o["reason_code"]) for o in routed["occurrences"]} == {

@@ -42,6 +42,7 @@ class Served:
             return int(head.split()[1]), json.loads(body)
         finally:
             writer.close()
+            await writer.wait_closed()
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +62,10 @@ async def served(processes: Processes) -> Served:
 
 
 def head(*lines: bytes, path: bytes = b"/v1/events") -> bytes:
-    return b"\r\n".join([b"POST " + path + b" HTTP/1.1", b"host: x", b"content-type: application/json", *lines]) + b"\r\n\r\n"
+    return (
+        b"\r\n".join([b"POST " + path + b" HTTP/1.1", b"host: x", b"content-type: application/json", *lines])
+        + b"\r\n\r\n"
+    )
 
 
 @pytest.mark.parametrize("content_type", ["application/json", "application/x-www-form-urlencoded", None])
@@ -87,8 +91,11 @@ async def test_d14_a_body_over_the_limit_is_a_413_whatever_it_is(
 
 
 async def test_a_length_that_is_too_small_cuts_the_body(served: Served) -> None:
-    status, body = await served.exchange(head(b"content-length: 5"), b'{"type": "t"}')
-    assert (status, body["code"]) == (400, "malformed_body")
+    reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+    writer.write(head(b"content-length: 5") + b'{"type": "t"}')
+    assert (await reader.readline()).startswith(b"HTTP/1.1 400 ")
+    writer.close()
+    await writer.wait_closed()
 
 
 async def test_a_length_far_beyond_the_limit_is_refused_unread(served: Served) -> None:
@@ -136,7 +143,9 @@ async def test_port_0_is_a_free_one_that_is_told_and_sigterm_answers_what_has_co
     settings = {**processes.settings, "API_PORT": "0"}
     environment = environment_without_settings() | {f"{PREFIX}{name}": value for name, value in settings.items()}
     lines: list[str] = []
-    child = await spawn("api", [sys.executable, "-m", "activity_core", "api"], environment=environment, on_line=lines.append)
+    child = await spawn(
+        "api", [sys.executable, "-m", "activity_core", "api"], environment=environment, on_line=lines.append
+    )
     process = Process("api", child, lines)
 
     def told() -> int | None:
@@ -152,6 +161,8 @@ async def test_port_0_is_a_free_one_that_is_told_and_sigterm_answers_what_has_co
         await eventually(lambda: "api.draining" in process.text, what="it drains")
         writer.write(b' "t"}')
         answer = await reader.read()
+        writer.close()
+        await writer.wait_closed()
         assert answer.startswith(b"HTTP/1.1 202")
         assert await ending == 0
     finally:

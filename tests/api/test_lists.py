@@ -43,7 +43,8 @@ async def test_time_filters_are_half_open(http: httpx.AsyncClient, may_events: l
 
 
 @pytest.mark.parametrize(
-    "instant", ["2026-05-04T10:00:00", "2026-05-04", "1777881600", "yesterday", "", "0001-01-01T00:00:00%2B14:00", "٢٠٢٦"]
+    "instant",
+    ["2026-05-04T10:00:00", "2026-05-04", "1777881600", "yesterday", "", "0001-01-01T00:00:00%2B14:00", "٢٠٢٦"],
 )
 async def test_r4_an_instant_without_an_offset_is_refused_with_advice(http: httpx.AsyncClient, instant: str) -> None:
     for path in ("/v1/events", "/v1/occurrences", "/v1/runs"):
@@ -103,7 +104,9 @@ async def test_wrong_values_of_filters_are_refused(http: httpx.AsyncClient, quer
     assert answer.json()["errors"][0]["pointer"].startswith("/query/")
 
 
-@pytest.mark.parametrize("query", ["/v1/runs?activity=nobody", "/v1/occurrences?activity=nobody", "/v1/tasks?activity=x"])
+@pytest.mark.parametrize(
+    "query", ["/v1/runs?activity=nobody", "/v1/occurrences?activity=nobody", "/v1/tasks?activity=x"]
+)
 async def test_a_filter_by_an_activity_that_is_not_there_is_a_404(http: httpx.AsyncClient, query: str) -> None:
     assert (await http.get(query)).status_code == 404
 
@@ -134,7 +137,7 @@ async def test_ledger_is_filtered_by_activity_outcome_kind_and_time(api: Api) ->
     for document in documents:
         await api.http.post("/v1/activities", json=document)
     await api.http.post("/v1/events", json={"type": kind})
-    await api.routing.route_batch()
+    await api.route()
 
     async def slugs(query: str) -> list[str]:
         answer = await api.http.get(f"/v1/occurrences?{query}")

@@ -196,5 +196,5 @@ async def _answer(use: Services, ref: str, at: datetime | None, event_id: str | 
     if at is not None:
         return await use.why.at(ref, at)
     if event_id is not None:
-        return await use.why.event(ref, params.stored_event_id(event_id))
+        return await use.why.event(ref, event_id)
     return await use.why.last(ref)

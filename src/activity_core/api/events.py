@@ -1,6 +1,5 @@
 """/v1/events. Accepting is the hot path of the whole service: no dependencies, no response model, bytes in and out."""
 
-import uuid
 from typing import Annotated, Any
 
 import orjson
@@ -171,7 +170,7 @@ async def list_events(
     params.check_range(start, end)
     page = await use.reads.events(
         event_type=type_,
-        event_id=None if event_id is None else params.stored_event_id(event_id),
+        event_id=event_id,
         accepted_from=start,
         accepted_to=end,
         cursor=params.read_cursor(cursor),
@@ -183,13 +182,4 @@ async def list_events(
 @router.get("/{ref:path}")
 async def get_event(ref: str, use: Use) -> views.EventOut:
     """By `id` or by event_id (an event_id may hold `/`), with its occurrences."""
-    known = ref if _is_uuid(ref) else params.stored_event_id(ref)
-    return views.event(await use.reads.event(known))
-
-
-def _is_uuid(text: str) -> bool:
-    try:
-        uuid.UUID(text)
-    except ValueError:
-        return False
-    return True
+    return views.event(await use.reads.event(ref))

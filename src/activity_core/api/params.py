@@ -21,7 +21,6 @@ NOT_YET = frozenset({"selector"})
 
 _PLUS_AS_SPACE = re.compile(r"(\S+[T ]\S+) (\d{2}(?::?\d{2})?)")
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
-_HASHED = re.compile(r"~sha256\.[0-9a-f]{64}")
 
 
 def read_instant(text: Any) -> datetime:
@@ -129,11 +128,6 @@ def read_idempotency_key(value: str | None) -> str | None:
 
 def _header_fault(name: str, message: str) -> InvalidInputError:
     return InvalidInputError([Fault(f"/headers/{name}", message)])
-
-
-def stored_event_id(text: str) -> str:
-    """The event_id as it is stored: what the sender wrote, or the hash that stands for it."""
-    return text if _HASHED.fullmatch(text) or not text else ids.canonical_key(text)
 
 
 async def activity_id_of(reads: Reads, ref: str) -> uuid.UUID:

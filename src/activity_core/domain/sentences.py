@@ -167,17 +167,14 @@ def _waiting(row: RowFacts) -> str:
 def _end(run: RunFacts) -> str:
     took = "" if run.finished_at is None else f" after {_seconds(run.finished_at - run.started_at)}"
     because = f": {run.reason.rstrip('.')}" if run.reason else ""
-    if run.status == "running":
-        return " and is running."
     ends = {
-        "completed": f" and completed{took}",
-        "failed": f" and failed{took}",
+        "running": " and is running",
         "cancelled": f" and was cancelled{took}",
         "terminated": f" and was terminated{took}",
         "timed_out": f" and timed out{took}",
         "lost": f" and was lost{took}",
     }
-    text = ends.get(run.status, f" and ended as {run.status}{took}")
+    text = ends.get(run.status, f" and {run.status}{took}")
     if run.status == "completed":
         text += f", with nothing to do{because}" if run.result == "no_work" else "; its tasks are handed over"
     else:

@@ -18,9 +18,9 @@ from activity_core.domain.json_values import JsonError, JsonValue, canonical_jso
 from activity_core.errors import NotFoundError, UnavailableError
 from activity_core.services.http_calls import HttpAnswer, HttpCaller, HttpCallError
 from activity_core.services.waiters import RunWaiters
-from activity_core.store import consumers, runs, tasks
-from activity_core.store.database import Connection, Database
-from activity_core.store.tasks import TERMINAL, Delivery, Moved
+from activity_core.store import runs, tasks
+from activity_core.store.database import Database
+from activity_core.store.tasks import TERMINAL, Delivery, Settled
 from activity_core.temporal.client import Temporal
 
 RETRIED_STATUSES = frozenset({408, 409, 425, 429})
@@ -59,44 +59,48 @@ class Deliveries:
         self._waiters = waiters
         self._http = http
 
-    async def deliver_in_database(self, task_id: str) -> None:
-        """`log` and `inbox`: the hand-over and its record are one transaction."""
-        async with self._database.begin() as connection:
-            delivery = await _delivery(connection, task_id)
-            if delivery.consumer == "inbox":
-                moved = await tasks.move(connection, task_id, "waiting")
-            else:
-                moved = await tasks.move(connection, task_id, "completed")
-            await tasks.end_delivery(connection, task_id, "delivered")
-            woken = await _release(connection, moved)
-        if delivery.consumer == "log" and moved is not None:
+    async def deliver_to_log(self, task_id: str) -> None:
+        """The hand-over is the log line, and its record one statement."""
+        settled = await self._settle(task_id, "completed")
+        if settled.moved:
             # the task's content is what this consumer is for
-            log.info("task.logged", task_id=task_id, activity=delivery.slug, params=delivery.params)
-        await self._wake(woken, delivery.run_id, repeated=moved is None)
+            log.info("task.logged", task_id=task_id, params=settled.params)
+
+    async def deliver_to_inbox(self, task_id: str) -> None:
+        """The hand-over is that the task waits for its report."""
+        await self._settle(task_id, "waiting")
+
+    async def _settle(self, task_id: str, state: str) -> Settled:
+        async with self._database.session() as connection:
+            settled = await tasks.settle(connection, task_id, state, delivery="delivered")
+        if settled is None:
+            raise NotFoundError(f"there is no task '{task_id}'")
+        await self._wake(settled)
+        return settled
 
     async def deliver_http(self, task_id: str, attempt: Attempt) -> None:
         """One attempt. Raises RetryDeliveryError or RefusedDeliveryError; returns when the task has ended."""
-        async with self._database.begin() as connection:
-            delivery = await _delivery(connection, task_id)
-            if delivery.state not in TERMINAL:
-                consumer = await consumers.by_slug(connection, delivery.consumer)
-                await tasks.move(connection, task_id, "delivering")
-                body = await tasks.keep_body(connection, delivery.execution_id, _body(delivery))
-                await tasks.begin_attempt(
-                    connection,
-                    attempt.attempt_id,
-                    delivery.execution_id,
-                    temporal_attempt=attempt.number,
-                    worker=attempt.worker,
-                )
-        if delivery.state in TERMINAL:
-            await self._wake(None, delivery.run_id, repeated=True)
-            return
-        if consumer is None:
-            await self._end_attempt(attempt, "refused", error="the consumer does not exist any more")
-            raise RefusedDeliveryError(f"the consumer '{delivery.consumer}' does not exist any more")
-        url = stored_consumer(consumer.effective).url
-        answer = await self._send(url, body, delivery, attempt)
+        async with self._database.session() as connection:
+            delivery = await tasks.delivery(connection, task_id)
+            if delivery is None:
+                raise NotFoundError(f"there is no task '{task_id}'")
+            if delivery.state in TERMINAL:
+                await self._wake_again(delivery.run_id)
+                return
+            body = await tasks.begin_attempt(
+                connection,
+                attempt.attempt_id,
+                task_id=task_id,
+                execution_id=delivery.execution_id,
+                temporal_attempt=attempt.number,
+                worker=attempt.worker,
+                body=_body(delivery),
+            )
+        if delivery.consumer_document is None:
+            error = f"the consumer '{delivery.consumer}' does not exist any more"
+            await self._end_attempt(attempt, "refused", error=error)
+            raise RefusedDeliveryError(error)
+        answer = await self._send(stored_consumer(delivery.consumer_document).url, body, delivery, attempt)
         await self._judge(delivery, attempt, answer)
 
     async def _send(self, url: str, body: bytes, delivery: Delivery, attempt: Attempt) -> HttpAnswer:
@@ -136,28 +140,20 @@ class Deliveries:
 
     async def _delivered(self, delivery: Delivery, attempt: Attempt, answer: HttpAnswer) -> None:
         output = _output(answer)
-        async with self._database.begin() as connection:
-            moved = await tasks.move(connection, delivery.task_id, "completed", output=output)
-            late = moved is None
-            await tasks.end_attempt(
+        reference = output.get("reference") if isinstance(output, dict) else None
+        async with self._database.session() as connection:
+            settled = await tasks.settle(
                 connection,
-                attempt.attempt_id,
-                outcome="delivered",
-                late=late,
+                delivery.task_id,
+                "completed",
+                delivery="delivered",
+                output=output,
+                reference=reference[:500] if isinstance(reference, str) else None,
                 http_status=answer.status,
-                error="the task had ended already; the effect may have happened" if late else None,
+                attempt_id=attempt.attempt_id,
             )
-            if moved is not None:
-                reference = output.get("reference") if isinstance(output, dict) else None
-                await tasks.end_delivery(
-                    connection,
-                    delivery.task_id,
-                    "delivered",
-                    http_status=answer.status,
-                    reference=reference[:500] if isinstance(reference, str) else None,
-                )
-            woken = await _release(connection, moved)
-        await self._wake(woken, delivery.run_id, repeated=moved is None)
+        if settled is not None:
+            await self._wake(settled)
 
     async def _end_attempt(
         self, attempt: Attempt, outcome: str, *, http_status: int | None = None, error: str | None = None
@@ -173,45 +169,33 @@ class Deliveries:
 
     async def close(self, task_id: str, state: str, reason: str) -> None:
         """End a task that was not delivered: `failed` or `cancelled`. One that has ended stays as it is."""
-        async with self._database.begin() as connection:
-            delivery = await _delivery(connection, task_id)
-            moved = await tasks.move(connection, task_id, state, reason=reason[:MAX_KEPT_ERROR])
-            if moved is not None:
-                await tasks.end_delivery(connection, task_id, state, error=reason[:MAX_KEPT_ERROR])
-            woken = await _release(connection, moved)
-        await self._wake(woken, delivery.run_id, repeated=moved is None)
+        reason = reason[:MAX_KEPT_ERROR]
+        async with self._database.session() as connection:
+            settled = await tasks.settle(connection, task_id, state, delivery=state, reason=reason, error=reason)
+        if settled is not None:
+            await self._wake(settled)
 
-    async def _wake(self, workflow_id: str | None, run_id: uuid.UUID, *, repeated: bool) -> None:
-        """Wake the run when nothing holds it any more. A repeated step wakes again: the first may have died before."""
-        if repeated:
-            async with self._database.read() as connection:
-                run = await runs.progress(connection, run_id)
-            if run is None or run.status is not None or run.open_tasks > 0:
-                return
-            workflow_id = run.workflow_id
-        if workflow_id is None or self._waiters.wake(run_id):
-            return
-        try:
+    async def _wake(self, settled: Settled) -> None:
+        """Wake the run when this change left nothing that holds it."""
+        if not settled.moved:
+            await self._wake_again(settled.run_id)
+        elif settled.open_tasks is not None and settled.open_tasks <= 0 and settled.run_workflow_id is not None:
+            try:
+                await self._signal(settled.run_id, settled.run_workflow_id)
+            except UnavailableError:
+                # the change is committed: reconcile wakes runs that nothing holds
+                log.warning("run.wake_deferred", run_id=str(settled.run_id))
+
+    async def _wake_again(self, run_id: uuid.UUID) -> None:
+        """A step that is repeated wakes its run again: the first may have died between its commit and the signal."""
+        async with self._database.read() as connection:
+            run = await runs.progress(connection, run_id)
+        if run is not None and run.status is None and run.open_tasks <= 0:
+            await self._signal(run_id, run.workflow_id)
+
+    async def _signal(self, run_id: uuid.UUID, workflow_id: str) -> None:
+        if not self._waiters.wake(run_id):
             await self._temporal.signal_settled(workflow_id)
-        except UnavailableError:
-            if repeated:
-                raise  # this step is repeated until the signal is out
-            log.warning("run.wake_deferred", run_id=str(run_id))  # reconcile signals runs that nothing holds
-
-
-async def _delivery(connection: Connection, task_id: str) -> Delivery:
-    delivery = await tasks.delivery(connection, task_id)
-    if delivery is None:
-        raise NotFoundError(f"there is no task '{task_id}'")
-    return delivery
-
-
-async def _release(connection: Connection, moved: Moved | None) -> str | None:
-    """Count a task out of those that hold its run; the run's workflow ID when it was the last."""
-    if moved is None or not moved.released:
-        return None
-    still_open, workflow_id = await runs.lower_open_tasks(connection, moved.run_id)
-    return workflow_id if still_open <= 0 else None
 
 
 def _body(delivery: Delivery) -> bytes:

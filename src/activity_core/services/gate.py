@@ -9,8 +9,9 @@ from datetime import datetime
 from typing import Literal
 
 from activity_core.domain import ids
+from activity_core.domain.documents import Activity, CronTrigger
 from activity_core.services.definitions import Definitions
-from activity_core.services.settle import settle_locked
+from activity_core.services.settle import previous_nominal, settle_locked
 from activity_core.store import ledger, runs
 from activity_core.store.database import Connection, Database
 from activity_core.store.ledger import OccurrenceRecord, TriggerState
@@ -30,7 +31,10 @@ class Passed:
 async def log_run(
     connection: Connection, definitions: Definitions, activity_id: uuid.UUID, key: str, execution_run_id: str
 ) -> Passed:
-    """Turn the row into a run if it may run now. A repeat by the same execution answers `go` again. Does not commit."""
+    """Turn the row into a run if it may run now. A repeat by the same execution answers `go` again. Does not commit.
+
+    Events are usually started by `start_event_run`; what comes here of them is a repeat, or was decided meanwhile.
+    """
     workflow_id = ids.run_workflow_id(activity_id, key)
     run_id = ids.run_id(workflow_id)
     state = await ledger.lock(connection, activity_id)
@@ -52,7 +56,8 @@ async def log_run(
             return Passed("later", run_id)
     if occurrence is None:
         return Passed("refused", run_id)
-    await _start(connection, state, occurrence, workflow_id, run_id, execution_run_id, now)
+    activity = await definitions.get(connection, activity_id, occurrence.revision)
+    await _start(connection, state, occurrence, activity, workflow_id, run_id, execution_run_id, now)
     return Passed("go", run_id, occurrence.revision)
 
 
@@ -60,6 +65,7 @@ async def _start(
     connection: Connection,
     state: TriggerState,
     occurrence: OccurrenceRecord,
+    activity: Activity,
     workflow_id: str,
     run_id: uuid.UUID,
     execution_run_id: str,
@@ -68,8 +74,9 @@ async def _start(
     waited = max(0.0, (now - occurrence.due_at).total_seconds())
     await ledger.start(connection, occurrence.id, run_id, "on_time", f"started {waited:.1f} s after it was due", now)
     window_start, window_end = occurrence.interval_start, occurrence.scheduled_for
-    if occurrence.kind == "manual" and state.last_nominal is not None:
-        window_start, window_end = state.last_nominal, now
+    if occurrence.kind == "manual" and isinstance(activity.trigger, CronTrigger):
+        # overlaps with the window of the next nominal time, which is what asking for a run in between means
+        window_start, window_end = state.last_nominal or previous_nominal(activity.trigger, now), now
     await runs.log_run(
         connection,
         {

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from activity_core.domain import ids
 from activity_core.errors import NotFoundError
 from activity_core.services.activities import find
 from activity_core.store import events, ledger, runs
@@ -16,6 +17,7 @@ from activity_core.store.paging import Cursor, Page
 from activity_core.store.runs import RunFilter, RunRecord
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_HASHED = re.compile(r"~sha256\.[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,7 @@ class Reads:
             return await events.listed(
                 connection,
                 event_type=event_type,
-                event_id=event_id,
+                event_id=None if event_id is None else stored_event_id(event_id),
                 accepted_from=accepted_from,
                 accepted_to=accepted_to,
                 cursor=cursor,
@@ -93,11 +95,16 @@ class Reads:
 
 
 async def find_event(connection: Connection, ref: str) -> EventRecord:
-    """By our UUID, or by event_id. Raises NotFoundError."""
+    """By our UUID, or by event_id as it was sent or as it is stored. Raises NotFoundError."""
     event = None
     if _UUID.fullmatch(ref):
         event = await events.by_id(connection, uuid.UUID(ref))
-    event = event or await events.by_event_id(connection, ref)
+    event = event or await events.by_event_id(connection, stored_event_id(ref))
     if event is None:
         raise NotFoundError(f"there is no event '{ref}'")
     return event
+
+
+def stored_event_id(text: str) -> str:
+    """The event_id as it is stored: what the sender wrote, or the hash that stands for it."""
+    return text if _HASHED.fullmatch(text) else ids.canonical_key(text)

@@ -16,7 +16,7 @@ from activity_core.domain import ids
 from activity_core.domain.documents import Activity, HttpContext, StaticContext
 from activity_core.domain.taskplan import PlanError, PlannedTask, plan_tasks, run_scope
 from activity_core.services.definitions import Definitions
-from activity_core.services.gate import log_run
+from activity_core.services.gate import Passed, log_run
 from activity_core.services.waiters import RunWaiters
 from activity_core.store import events, ledger, runs, tasks
 from activity_core.store.database import Connection, Database
@@ -25,7 +25,6 @@ from activity_core.store.tasks import NewTask, Startable
 from activity_core.temporal.client import Temporal
 from activity_core.workflows import contracts as c
 
-IN_DATABASE_CONSUMERS = frozenset({"log", "inbox"})
 WAIT_SECONDS = 1.0
 TERMINAL_FAILURES = ("failed", "cancelled")
 MAX_REASON = 1_000
@@ -42,23 +41,43 @@ class Runs:
 
     async def begin(self, activity_id: uuid.UUID, key: str, execution_run_id: str) -> c.BeginResult:
         """Pass the gate; when no context is to be fetched, go on to `advance` in the same step."""
-        async with self._database.begin() as connection:
-            passed = await log_run(connection, self._definitions, activity_id, key, execution_run_id)
-            if passed.verdict != "go":
-                return c.BeginResult(passed.verdict, str(passed.run_id))
+        run, passed = await self._pass_gate(activity_id, key, execution_run_id)
+        if passed.verdict != "go":
+            return c.BeginResult(passed.verdict, str(passed.run_id))
+        async with self._database.read() as connection:
             activity = await self._definitions.get(connection, activity_id, passed.revision)
             resolve = await _unresolved(connection, activity, passed.run_id)
-        log.info("run.started", run_id=str(passed.run_id), activity_id=str(activity_id), key=key)
+        log.debug("run.started", run_id=str(passed.run_id), activity_id=str(activity_id), key=key)
         if resolve:
             return c.BeginResult("go", str(passed.run_id), resolve)
-        ended = await self.advance(passed.run_id)
+        ended = await self.advance(passed.run_id, run)
         return c.BeginResult("ended" if ended else "go", str(passed.run_id))
 
-    async def advance(self, run_id: uuid.UUID) -> bool:
-        """Plan, spawn, wait a moment, go on with the next wave, end. True when the run has ended."""
+    async def _pass_gate(
+        self, activity_id: uuid.UUID, key: str, execution_run_id: str
+    ) -> tuple[RunProgress | None, Passed]:
+        if ids.key_kind(key) == "event":
+            # an event's row is decided alone, by no planner, so its own row lock is enough
+            workflow_id = ids.run_workflow_id(activity_id, key)
+            run_id = ids.run_id(workflow_id)
+            async with self._database.session() as connection:
+                run = await runs.start_event_run(
+                    connection, activity_id, key, workflow_id=workflow_id, run_id=run_id, owner=execution_run_id
+                )
+            if run is not None:
+                return run, Passed("go", run_id, run.revision)
+        async with self._database.begin() as connection:
+            return None, await log_run(connection, self._definitions, activity_id, key, execution_run_id)
+
+    async def advance(self, run_id: uuid.UUID, run: RunProgress | None = None) -> bool:
+        """Plan, spawn, wait a moment, go on with the next wave, end. True when the run has ended.
+
+        `run`: the run as the gate has just made it, to save a read.
+        """
         startable: Sequence[Startable] | None = None
-        async with self._database.read() as connection:
-            run = await runs.progress(connection, run_id)
+        if run is None:
+            async with self._database.read() as connection:
+                run = await runs.progress(connection, run_id)
         while run is not None and run.status is None:
             if run.planned_at is None:
                 run, startable = await self._plan(run)
@@ -104,14 +123,17 @@ class Runs:
             return None, None
         new = [_new_task(run.run_id, task) for task in plan.tasks]
         first_wave = [Startable(task.id, task.consumer, task.delivery) for task in new if task.wave == 0]
-        async with self._database.begin() as connection:
-            recorded = await runs.record_plan(
-                connection, run.run_id, reason=plan.reason, waves=plan.waves, open_tasks=len(first_wave)
+        async with self._database.session() as connection:
+            recorded = await tasks.record_plan(
+                connection,
+                run.run_id,
+                reason=plan.reason,
+                waves=plan.waves,
+                open_tasks=len(first_wave),
+                tasks=new,
             )
             if recorded is None:  # another attempt of this step was faster: its plan is the plan
                 return await runs.progress(connection, run.run_id), None
-            if new:
-                await tasks.record_intents(connection, run.run_id, run.activity_id, new)
         planned = replace(
             run,
             planned_at=recorded,
@@ -119,6 +141,7 @@ class Runs:
             wave=0,
             waves=plan.waves,
             open_tasks=len(first_wave),
+            task_states={},
         )
         return planned, first_wave
 
@@ -136,7 +159,8 @@ class Runs:
             activity,
             activity_id=str(run.activity_id),
             run_id=str(run.run_id),
-            scheduled_for=run.scheduled_for,
+            # a manual run of an activity with times has no nominal time: its expressions see the end of its window
+            scheduled_for=run.scheduled_for or run.window_end,
             window=None if run.window_end is None else (run.window_start, run.window_end),
             event=event,
             params=params,
@@ -149,12 +173,14 @@ class Runs:
         return activity, scope
 
     async def _end_by_tasks(self, run: RunProgress) -> None:
-        async with self._database.begin() as connection:
-            await ledger.lock_only(connection, run.activity_id)
-            counts = await tasks.states(connection, run.run_id) if run.waves else {}
-            status, result, reason = run_end(counts, run.plan_reason)
-            ended = await runs.end(connection, run.run_id, status=status, result=result, reason=reason)
-            if run.event_uuid is None:
+        status, result, reason = run_end(run.task_states or {}, run.plan_reason)
+        if run.event_uuid is not None:
+            async with self._database.session() as connection:
+                ended = await runs.end(connection, run.run_id, status=status, result=result, reason=reason)
+        else:
+            async with self._database.begin() as connection:
+                await ledger.lock_only(connection, run.activity_id)
+                ended = await runs.end(connection, run.run_id, status=status, result=result, reason=reason)
                 await ledger.wake_if_waiting(connection, run.activity_id)
         if ended:
             log.info("run.ended", run_id=str(run.run_id), status=status, result=result)
@@ -177,9 +203,9 @@ class Runs:
             open_ids = await tasks.open_ids(connection, run_id)
         for task_id in open_ids:
             if not await self._temporal.cancel(task_id):
-                async with self._database.begin() as connection:
-                    await tasks.move(connection, task_id, "cancelled", reason="its run was cancelled")
-                    await tasks.end_delivery(connection, task_id, "cancelled")
+                reason = "its run was cancelled"
+                async with self._database.session() as connection:
+                    await tasks.settle(connection, task_id, "cancelled", delivery="cancelled", reason=reason)
 
 
 async def _unresolved(connection: Connection, activity: Activity, run_id: uuid.UUID) -> list[c.ContextStep]:
@@ -228,7 +254,7 @@ def task_input(task: Startable) -> c.TaskInput:
     retry = task.delivery["retry"]
     return c.TaskInput(
         task_id=task.id,
-        in_database=task.consumer in IN_DATABASE_CONSUMERS,
+        consumer=task.consumer,
         attempt_timeout_seconds=task.delivery["attempt_timeout_seconds"],
         deadline_seconds=task.delivery["deadline_seconds"],
         maximum_attempts=retry["maximum_attempts"],

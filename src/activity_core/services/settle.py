@@ -92,6 +92,11 @@ def next_nominal(trigger: object, after: datetime) -> datetime | None:
     return cron.next_after(cron.parse_cron(trigger.cron), cron.check_zone(trigger.timezone), after)
 
 
+def previous_nominal(trigger: CronTrigger, at: datetime) -> datetime | None:
+    """The last nominal time at or before an instant; None when there was none."""
+    return cron.previous_at_or_before(cron.parse_cron(trigger.cron), cron.check_zone(trigger.timezone), at)
+
+
 def first_due(activity: Activity, now: datetime) -> datetime | None:
     """When a definition that comes into force now first owes something."""
     return next_nominal(activity.trigger, now) if activity.enabled else None

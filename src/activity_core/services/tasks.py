@@ -7,7 +7,7 @@ from typing import Any
 
 from activity_core.domain import ids
 from activity_core.errors import NotFoundError, TaskNotOpenError
-from activity_core.store import runs, tasks
+from activity_core.store import tasks
 from activity_core.store.database import Connection, Database
 from activity_core.store.paging import Cursor, Page
 from activity_core.store.tasks import AttemptRecord, TaskFilter, TaskRecord
@@ -47,9 +47,7 @@ class Tasks:
         async with self._database.begin() as connection:
             task = await _find(connection, ref)
             if task.state == "waiting":
-                moved = await tasks.move(connection, task.id, state, reason=reason, output=output)
-                if moved is not None and moved.released:
-                    await runs.lower_open_tasks(connection, moved.run_id)
+                await tasks.settle(connection, task.id, state, delivery="delivered", reason=reason, output=output)
                 task = await _find(connection, ref)
             if (task.state, task.reason, task.output) == (state, reason, output):
                 return task

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Select, bindparam, func, select, text
-from sqlalchemy.dialects.postgresql import TIMESTAMP
+from sqlalchemy.dialects.postgresql import JSONB, TIMESTAMP
 from sqlalchemy.dialects.postgresql import insert as pg_insert
 
 from activity_core.store.database import Connection
@@ -124,7 +124,8 @@ async def has_open(connection: Connection, activity_id: uuid.UUID) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RunProgress:
-    """What `advance` needs to know of a run, in one read. `status` is None while it is open."""
+    """What `advance` needs to know of a run, in one read. `status` is None while it is open; `task_states`, how many tasks
+    are in each state, is there when nothing holds the last wave any more."""
 
     run_id: uuid.UUID
     workflow_id: str
@@ -132,26 +133,31 @@ class RunProgress:
     occurrence_id: uuid.UUID
     revision: int
     triggered_by: str
-    scheduled_for: datetime | None
-    event_uuid: uuid.UUID | None
-    window_start: datetime | None
-    window_end: datetime | None
-    planned_at: datetime | None
-    plan_reason: str | None
-    open_tasks: int
-    wave: int
-    waves: int
-    status: str | None
+    scheduled_for: datetime | None = None
+    event_uuid: uuid.UUID | None = None
+    window_start: datetime | None = None
+    window_end: datetime | None = None
+    planned_at: datetime | None = None
+    plan_reason: str | None = None
+    open_tasks: int = 0
+    wave: int = -1
+    waves: int = 0
+    status: str | None = None
+    task_states: dict[str, int] | None = None
 
 
 _PROGRESS = text(
     """
-    SELECT r.run_id, r.workflow_id, r.activity_id, r.occurrence_id, r.revision, r.triggered_by, r.scheduled_for, r.event_uuid,
-           r.window_start, r.window_end, r.planned_at, r.plan_reason, r.open_tasks, r.wave, r.waves, e.status
+    SELECT r.run_id, r.workflow_id, r.activity_id, r.occurrence_id, r.revision, r.triggered_by, r.scheduled_for,
+           r.event_uuid, r.window_start, r.window_end, r.planned_at, r.plan_reason, r.open_tasks, r.wave, r.waves, e.status,
+           CASE WHEN r.planned_at IS NOT NULL AND r.open_tasks = 0 AND r.wave + 1 >= r.waves THEN (
+             SELECT coalesce(jsonb_object_agg(state, n), '{}')
+             FROM (SELECT state, count(*) AS n FROM task_instances WHERE run_id = r.run_id GROUP BY state) counted
+           ) END AS task_states
     FROM activity_runs r LEFT JOIN activity_run_ends e ON e.run_id = r.run_id
     WHERE r.run_id = :run_id
     """
-)
+).columns(task_states=JSONB)
 
 
 async def progress(connection: Connection, run_id: uuid.UUID) -> RunProgress | None:
@@ -159,18 +165,42 @@ async def progress(connection: Connection, run_id: uuid.UUID) -> RunProgress | N
     return RunProgress(*row) if row else None
 
 
-_RECORD_PLAN = text(
-    "UPDATE activity_runs SET planned_at = clock_timestamp(), plan_reason = :reason, wave = :wave, waves = :waves, "
-    "open_tasks = :open_tasks WHERE run_id = :run_id AND planned_at IS NULL RETURNING planned_at"
+_START_EVENT_RUN = text(
+    """
+    WITH started AS (
+      UPDATE occurrences SET outcome = 'started', reason_code = 'on_time', run_id = :run_id,
+        decided_at = clock_timestamp(), reason = 'started '
+          || greatest(0, round(extract(epoch FROM clock_timestamp() - due_at), 1)) || ' s after it was due'
+      WHERE activity_id = :activity_id AND key = :key AND outcome = 'waiting' AND kind = 'event'
+      RETURNING id, revision, triggered_by, event_uuid, decided_at
+    ), run AS (
+      INSERT INTO activity_runs (run_id, workflow_id, activity_id, occurrence_id, revision, triggered_by,
+                                 owner_execution_run_id, event_uuid, started_at)
+      SELECT :run_id, :workflow_id, :activity_id, id, revision, triggered_by, :owner, event_uuid, decided_at FROM started
+      ON CONFLICT DO NOTHING
+    )
+    SELECT id, revision, triggered_by, event_uuid FROM started
+    """
 )
 
 
-async def record_plan(
-    connection: Connection, run_id: uuid.UUID, *, reason: str | None, waves: int, open_tasks: int
-) -> datetime | None:
-    """Mark the plan as recorded, once: when; None if it was before. The tasks are written in the same transaction."""
-    params = {"run_id": run_id, "reason": reason, "wave": 0, "waves": waves, "open_tasks": open_tasks}
-    return (await connection.execute(_RECORD_PLAN, params)).scalar_one_or_none()
+async def start_event_run(
+    connection: Connection, activity_id: uuid.UUID, key: str, *, workflow_id: str, run_id: uuid.UUID, owner: str
+) -> RunProgress | None:
+    """`waiting` → `started` with its run, in one statement; None unless the row waits. Unique key (activity_id, key)."""
+    params = {"activity_id": activity_id, "key": key, "workflow_id": workflow_id, "run_id": run_id, "owner": owner}
+    row = (await connection.execute(_START_EVENT_RUN, params)).one_or_none()
+    if row is None:
+        return None
+    return RunProgress(
+        run_id=run_id,
+        workflow_id=workflow_id,
+        activity_id=activity_id,
+        occurrence_id=row.id,
+        revision=row.revision,
+        triggered_by=row.triggered_by,
+        event_uuid=row.event_uuid,
+    )
 
 
 _NEXT_WAVE = text(
@@ -186,17 +216,6 @@ _NEXT_WAVE = text(
 async def next_wave(connection: Connection, run_id: uuid.UUID, wave: int) -> None:
     """Go on from `wave` when none of its tasks is open; nothing happens if somebody else did."""
     await connection.execute(_NEXT_WAVE, {"run_id": run_id, "wave": wave})
-
-
-_LOWER_OPEN = text(
-    "UPDATE activity_runs SET open_tasks = open_tasks - 1 WHERE run_id = :run_id RETURNING open_tasks, workflow_id"
-)
-
-
-async def lower_open_tasks(connection: Connection, run_id: uuid.UUID) -> tuple[int, str]:
-    """One task fewer holds the run: (how many still do, the run's workflow ID)."""
-    row = (await connection.execute(_LOWER_OPEN, {"run_id": run_id})).one()
-    return row.open_tasks, row.workflow_id
 
 
 _END = text(

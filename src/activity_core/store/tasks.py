@@ -6,9 +6,8 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Select, bindparam, func, select, text
+from sqlalchemy import Integer, Select, Text, Uuid, bindparam, select, text
 from sqlalchemy.dialects.postgresql import JSONB
-from sqlalchemy.dialects.postgresql import insert as pg_insert
 
 from activity_core.store.database import Connection
 from activity_core.store.paging import Cursor, Page, before, page
@@ -56,11 +55,14 @@ class NewTask:
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
-    """What a change of state did. `released`: this change took the task out of those that hold the run."""
+class Settled:
+    """What a change of state did. `open_tasks`, `run_workflow_id`: of the run, when the task held it and does no more."""
 
     run_id: UUID
-    released: bool
+    moved: bool
+    params: Any
+    open_tasks: int | None
+    run_workflow_id: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,33 +124,44 @@ async def listed(connection: Connection, where: TaskFilter, *, cursor: Cursor | 
     return page(rows, limit, lambda record: Cursor(record.created_at, record.id))
 
 
-_INTENT = text(
+_RECORD_PLAN = text(
     """
-    WITH tasks AS (
-      SELECT * FROM jsonb_to_recordset(:rows) AS t(id text, uuid uuid, execution_id uuid, task_type text, index int,
+    WITH planned AS (
+      UPDATE activity_runs SET planned_at = clock_timestamp(), plan_reason = :reason, wave = 0, waves = :waves,
+        open_tasks = :open_tasks
+      WHERE run_id = :run_id AND planned_at IS NULL
+      RETURNING run_id, activity_id, planned_at
+    ), tasks AS (
+      SELECT t.*, planned.run_id, planned.activity_id
+      FROM planned, jsonb_to_recordset(:rows) AS t(id text, uuid uuid, execution_id uuid, task_type text, index int,
         wave int, consumer text, delivery jsonb, params jsonb, detached bool)
     ), instances AS (
       INSERT INTO task_instances (id, uuid, run_id, activity_id, task_type, index, wave, consumer, delivery, params,
                                   detached, state, state_rank)
-      SELECT id, uuid, :run_id, :activity_id, task_type, index, wave, consumer, delivery, params, detached, 'pending', 0
+      SELECT id, uuid, run_id, activity_id, task_type, index, wave, consumer, delivery, params, detached, 'pending', 0
       FROM tasks
       ON CONFLICT (id) DO UPDATE SET updated_at = task_instances.updated_at
     ), spawn AS (
       INSERT INTO task_spawn_log (consumer_reference, task_id, run_id, consumer)
-      SELECT id, id, :run_id, consumer FROM tasks
+      SELECT id, id, run_id, consumer FROM tasks
+      ON CONFLICT DO NOTHING
+    ), deliveries AS (
+      INSERT INTO ops_runs (activity_execution_id, idempotency_key, task_id, run_id, consumer, state)
+      SELECT execution_id, execution_id::text, id, run_id, consumer, 'intended' FROM tasks
       ON CONFLICT DO NOTHING
     )
-    INSERT INTO ops_runs (activity_execution_id, idempotency_key, task_id, run_id, consumer, state)
-    SELECT execution_id, execution_id::text, id, :run_id, consumer, 'intended' FROM tasks
-    ON CONFLICT DO NOTHING
+    SELECT planned_at FROM planned
     """
-).bindparams(bindparam("rows", type_=JSONB))
+).bindparams(bindparam("rows", type_=JSONB), bindparam("reason", type_=Text()))
 
 
-async def record_intents(connection: Connection, run_id: UUID, activity_id: UUID, tasks: Sequence[NewTask]) -> None:
-    """Write the recorded plan and the intent to spawn it, in one statement (R31, R35). A repeat changes nothing."""
+async def record_plan(
+    connection: Connection, run_id: UUID, *, reason: str | None, waves: int, open_tasks: int, tasks: Sequence[NewTask]
+) -> datetime | None:
+    """Record the plan with the intents to spawn it, in one statement, once (R31, R35): when; None if it was before."""
     rows = [{name: _plain(getattr(task, name)) for name in NewTask.__dataclass_fields__} for task in tasks]
-    await connection.execute(_INTENT, {"rows": rows, "run_id": run_id, "activity_id": activity_id})
+    params = {"run_id": run_id, "reason": reason, "waves": waves, "open_tasks": open_tasks, "rows": rows}
+    return (await connection.execute(_RECORD_PLAN, params)).scalar_one_or_none()
 
 
 def _plain(value: Any) -> Any:
@@ -195,37 +208,90 @@ async def quiet_ids(connection: Connection, run_id: UUID, older_seconds: float) 
     return list(rows.scalars())
 
 
-async def states(connection: Connection, run_id: UUID) -> dict[str, int]:
-    """How many tasks of a run are in each state."""
-    t = task_instances.c
-    query = select(t.state, func.count()).where(t.run_id == run_id).group_by(t.state)
-    return {row[0]: row[1] for row in await connection.execute(query)}
-
-
-_MOVE = text(
+_SETTLE = text(
     """
-    UPDATE task_instances t SET state = :state, state_rank = :rank, reason = coalesce(:reason, t.reason),
-      output = coalesce(:output, t.output), updated_at = clock_timestamp(),
-      ended_at = CASE WHEN :terminal THEN clock_timestamp() END
-    FROM (SELECT id, state_rank FROM task_instances WHERE id = :id FOR UPDATE) before
-    WHERE t.id = before.id AND before.state_rank < :rank
-    RETURNING t.run_id, t.detached, before.state_rank
+    WITH before AS (
+      SELECT id, run_id, state_rank, detached, params, CASE WHEN detached THEN :handed_over ELSE :ended END AS held_below
+      FROM task_instances WHERE id = :id FOR UPDATE
+    ), moved AS (
+      UPDATE task_instances t SET state = :state, state_rank = :rank, reason = coalesce(:reason, t.reason),
+        output = coalesce(:output, t.output), updated_at = clock_timestamp(),
+        ended_at = CASE WHEN :rank >= :ended THEN clock_timestamp() END
+      FROM before WHERE t.id = before.id AND before.state_rank < :rank
+      RETURNING t.run_id, before.state_rank < before.held_below AND before.held_below <= :rank AS released
+    ), spawned AS (
+      UPDATE task_spawn_log SET spawned_at = coalesce(spawned_at, clock_timestamp()),
+        external_reference = coalesce(external_reference, :reference)
+      WHERE task_id = (SELECT :id FROM moved)
+    ), delivered AS (
+      UPDATE ops_runs SET state = :delivery, http_status = :http_status, error = :error,
+        delivered_at = CASE WHEN :delivery = 'delivered' THEN clock_timestamp() END
+      WHERE task_id = (SELECT :id FROM moved) AND state IN ('intended', 'delivering')
+    ), attempt AS (
+      UPDATE ops_attempts SET ended_at = clock_timestamp(), outcome = :delivery, http_status = :http_status,
+        late = NOT EXISTS (SELECT 1 FROM moved),
+        error = CASE WHEN EXISTS (SELECT 1 FROM moved) THEN :error ELSE :late_error END
+      WHERE activity_attempt_id = :attempt_id AND ended_at IS NULL
+    ), lowered AS (
+      UPDATE activity_runs SET open_tasks = open_tasks - 1
+      WHERE run_id = (SELECT run_id FROM moved WHERE released)
+      RETURNING open_tasks, workflow_id
+    )
+    SELECT before.run_id, EXISTS (SELECT 1 FROM moved), before.params, lowered.open_tasks, lowered.workflow_id
+    FROM before LEFT JOIN lowered ON true
     """
-).bindparams(bindparam("output", type_=JSONB(none_as_null=True)))
+).bindparams(
+    bindparam("output", type_=JSONB(none_as_null=True)),
+    bindparam("attempt_id", type_=Uuid()),
+    *(
+        bindparam(name, type_=Text())
+        for name in ("id", "state", "reason", "reference", "delivery", "error", "late_error")
+    ),
+    *(bindparam(name, type_=Integer()) for name in ("rank", "http_status", "handed_over", "ended")),
+)
+LATE = "the task had ended already; the effect may have happened"
 
 
-async def move(
-    connection: Connection, task_id: str, state: str, *, reason: str | None = None, output: Any = None
-) -> Moved | None:
-    """Set a task's state if that goes forwards; None if the task was as far already, or is unknown (I11)."""
-    rank = RANKS[state]
-    params = {"id": task_id, "state": state, "rank": rank, "reason": reason, "output": output}
-    row = (await connection.execute(_MOVE, {**params, "terminal": state in TERMINAL})).one_or_none()
-    if row is None:
-        return None
-    # a detached task holds its run only until it was handed over
-    threshold = RANKS["waiting"] if row.detached else RANKS["completed"]
-    return Moved(row.run_id, released=row.state_rank < threshold <= rank)
+async def settle(
+    connection: Connection,
+    task_id: str,
+    state: str,
+    *,
+    delivery: str,
+    reason: str | None = None,
+    output: Any = None,
+    reference: str | None = None,
+    http_status: int | None = None,
+    error: str | None = None,
+    attempt_id: UUID | None = None,
+) -> Settled | None:
+    """Move a task forwards with all that goes with it, in one statement; None if there is no such task.
+
+    `delivery` (`delivered`, `failed`, `cancelled`) ends its delivery, once; the consumer's own reference is set once. A
+    state that is no step forwards changes nothing (I11), and its attempt is recorded as late (R41). A task that held its
+    run and does no more is counted out of `open_tasks`; a detached one holds it only until it was handed over.
+    """
+    row = (
+        await connection.execute(
+            _SETTLE,
+            {
+                "id": task_id,
+                "state": state,
+                "rank": RANKS[state],
+                "handed_over": RANKS["waiting"],
+                "ended": RANKS["completed"],
+                "delivery": delivery,
+                "reason": reason,
+                "output": output,
+                "reference": reference,
+                "http_status": http_status,
+                "error": error,
+                "late_error": LATE,
+                "attempt_id": attempt_id,
+            },
+        )
+    ).one_or_none()
+    return None if row is None else Settled(*row)
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,39 +299,39 @@ class Delivery:
     """A task with all that a delivery of it needs."""
 
     task_id: str
-    task_uuid: UUID
     run_id: UUID
     activity_id: UUID
     slug: str
     task_type: str
-    index: int
     consumer: str
     params: Any
     settings: dict[str, Any]
     state: str
     execution_id: UUID
     idempotency_key: str
-    body: bytes | None
     scheduled_for: datetime | None
     window_start: datetime | None
     window_end: datetime | None
     event_id: str | None
     created_at: datetime
+    # The consumer's document as it is now; None when it is gone.
+    consumer_document: dict[str, Any] | None
 
 
 _DELIVERY = text(
     """
-    SELECT t.id, t.uuid, t.run_id, t.activity_id, a.slug, t.task_type, t.index, t.consumer, t.params, t.delivery, t.state,
-           o.activity_execution_id, o.idempotency_key, o.body, r.scheduled_for, r.window_start, r.window_end, e.event_id,
-           t.created_at
+    SELECT t.id, t.run_id, t.activity_id, a.slug, t.task_type, t.consumer, t.params, t.delivery, t.state,
+           o.activity_execution_id, o.idempotency_key, r.scheduled_for, r.window_start, r.window_end, e.event_id,
+           t.created_at, c.effective
     FROM task_instances t
+    LEFT JOIN consumers c ON c.slug = t.consumer AND c.deleted_at IS NULL
     JOIN ops_runs o ON o.task_id = t.id
     JOIN activity_runs r ON r.run_id = t.run_id
     JOIN activities a ON a.id = t.activity_id
     LEFT JOIN events e ON e.id = r.event_uuid
     WHERE t.id = :id
     """
-).columns(params=JSONB, delivery=JSONB)
+).columns(params=JSONB, delivery=JSONB, effective=JSONB)
 
 
 async def delivery(connection: Connection, task_id: str) -> Delivery | None:
@@ -274,69 +340,47 @@ async def delivery(connection: Connection, task_id: str) -> Delivery | None:
     return Delivery(*row) if row else None
 
 
-_DELIVERED = text(
+_BEGIN_ATTEMPT = text(
     """
-    WITH spawned AS (
-      UPDATE task_spawn_log SET spawned_at = coalesce(spawned_at, clock_timestamp()),
-        external_reference = coalesce(external_reference, :reference)
-      WHERE task_id = :task_id
+    WITH task AS (
+      UPDATE task_instances SET state = 'delivering', state_rank = 1, updated_at = clock_timestamp()
+      WHERE id = :task_id AND state_rank < 1
+    ), attempt AS (
+      INSERT INTO ops_attempts (activity_attempt_id, activity_execution_id, temporal_attempt, worker)
+      VALUES (:attempt_id, :execution_id, :temporal_attempt, :worker)
+      ON CONFLICT DO NOTHING
     )
-    UPDATE ops_runs SET state = :state, delivered_at = CASE WHEN :delivered THEN clock_timestamp() END,
-      http_status = :http_status, error = :error
-    WHERE task_id = :task_id AND state NOT IN ('delivered', 'failed', 'cancelled')
+    UPDATE ops_runs SET body = coalesce(body, :body),
+      state = CASE WHEN state = 'intended' THEN 'delivering' ELSE state END
+    WHERE activity_execution_id = :execution_id RETURNING body
     """
 )
-
-
-async def end_delivery(
-    connection: Connection,
-    task_id: str,
-    state: str,
-    *,
-    http_status: int | None = None,
-    error: str | None = None,
-    reference: str | None = None,
-) -> None:
-    """`delivered`, `failed` or `cancelled`, once. The consumer's own reference is set once."""
-    await connection.execute(
-        _DELIVERED,
-        {
-            "task_id": task_id,
-            "state": state,
-            "delivered": state == "delivered",
-            "http_status": http_status,
-            "error": error,
-            "reference": reference,
-        },
-    )
-
-
-_KEEP_BODY = text(
-    "UPDATE ops_runs SET body = coalesce(body, :body), state = CASE WHEN state = 'intended' THEN 'delivering' ELSE state END "
-    "WHERE activity_execution_id = :execution_id RETURNING body"
-)
-
-
-async def keep_body(connection: Connection, execution_id: UUID, body: bytes) -> bytes:
-    """The bytes that every attempt sends (I6): the first ones ever built."""
-    kept = await connection.scalar(_KEEP_BODY, {"execution_id": execution_id, "body": body})
-    assert isinstance(kept, bytes)  # noqa: S101 (the row was written with the intent)
-    return kept
 
 
 async def begin_attempt(
-    connection: Connection, attempt_id: UUID, execution_id: UUID, *, temporal_attempt: int, worker: str
-) -> None:
-    await connection.execute(
-        pg_insert(ops_attempts)
-        .values(
-            activity_attempt_id=attempt_id,
-            activity_execution_id=execution_id,
-            temporal_attempt=temporal_attempt,
-            worker=worker,
-        )
-        .on_conflict_do_nothing()
+    connection: Connection,
+    attempt_id: UUID,
+    *,
+    task_id: str,
+    execution_id: UUID,
+    temporal_attempt: int,
+    worker: str,
+    body: bytes,
+) -> bytes:
+    """Write down that an attempt begins; the bytes to send (I6): the first ones ever built for this delivery."""
+    kept = await connection.scalar(
+        _BEGIN_ATTEMPT,
+        {
+            "attempt_id": attempt_id,
+            "task_id": task_id,
+            "execution_id": execution_id,
+            "temporal_attempt": temporal_attempt,
+            "worker": worker,
+            "body": body,
+        },
     )
+    assert isinstance(kept, bytes)  # noqa: S101 (the row was written with the intent)
+    return kept
 
 
 _END_ATTEMPT = text(

@@ -76,8 +76,11 @@ class TaskStepsImpl(TaskSteps):
     @activity.defn(name="deliver")
     async def deliver(self, given: c.DeliverInput) -> c.Done:
         info = activity.info()
-        if info.is_local:
-            await self._deliveries.deliver_in_database(given.task_id)
+        if given.consumer == "log":
+            await self._deliveries.deliver_to_log(given.task_id)
+            return c.Done()
+        if given.consumer == "inbox":
+            await self._deliveries.deliver_to_inbox(given.task_id)
             return c.Done()
         execution_id = ids.activity_execution_id(given.task_id, "deliver")
         attempt_id = ids.activity_attempt_id(execution_id, info.task_token)

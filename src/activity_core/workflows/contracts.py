@@ -10,6 +10,9 @@ FIRE_WORKFLOW = "FireActivityWorkflow"
 TASK_WORKFLOW = "TaskWorkflow"
 SETTLED_SIGNAL = "settled"
 
+# A delivery to these never leaves our database, so it is a local step.
+IN_DATABASE_CONSUMERS = ("log", "inbox")
+
 
 @dataclass(frozen=True)
 class FireInput:
@@ -104,12 +107,10 @@ class EndRunInput:
 
 @dataclass(frozen=True)
 class TaskInput:
-    """`in_database`: the delivery never leaves our database, so it is a local step.
-
-    Seconds throughout; `deadline_seconds` and `maximum_attempts` None mean no limit."""
+    """Seconds throughout; `deadline_seconds` and `maximum_attempts` None mean no limit."""
 
     task_id: str
-    in_database: bool
+    consumer: str
     attempt_timeout_seconds: int = 30
     deadline_seconds: int | None = None
     maximum_attempts: int | None = None
@@ -121,6 +122,7 @@ class TaskInput:
 @dataclass(frozen=True)
 class DeliverInput:
     task_id: str
+    consumer: str
 
 
 @dataclass(frozen=True)

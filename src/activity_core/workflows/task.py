@@ -19,9 +19,9 @@ class TaskWorkflow:
     @workflow.run
     async def run(self, given: c.TaskInput) -> c.Done:
         try:
-            if given.in_database:
+            if given.consumer in c.IN_DATABASE_CONSUMERS:
                 return await workflow.execute_local_activity_method(
-                    TaskSteps.deliver, c.DeliverInput(given.task_id), **LOCAL
+                    TaskSteps.deliver, c.DeliverInput(given.task_id, given.consumer), **LOCAL
                 )
             return await self._deliver(given)
         except ActivityError as error:
@@ -36,7 +36,7 @@ class TaskWorkflow:
         deadline = None if given.deadline_seconds is None else timedelta(seconds=given.deadline_seconds)
         return await workflow.execute_activity_method(
             TaskSteps.deliver,
-            c.DeliverInput(given.task_id),
+            c.DeliverInput(given.task_id, given.consumer),
             start_to_close_timeout=timedelta(seconds=given.attempt_timeout_seconds + WORKER_LOST_SECONDS),
             schedule_to_close_timeout=deadline,
             retry_policy=RetryPolicy(
