@@ -16,12 +16,12 @@ from uuid import uuid4
 
 import asyncpg
 import httpx
+from tests.stack import RunningService, Servers, eventually, settings_for, start_service, stop_service, temporary_home
 
 from activity_core.dev.child import Child, spawn
 from activity_core.dev.ports import free_port
 from activity_core.settings import environment_without_settings
 from benchmarks.load import bodies, post_all
-from tests.stack import RunningService, Servers, eventually, settings_for, start_service, stop_service, temporary_home
 
 CALLERS = 32
 
@@ -66,11 +66,14 @@ async def our_runs(service: RunningService, count: int) -> float:
     activity_id = response.raise_for_status().json()["id"]
     query = "SELECT count(*) FROM activity_run_ends WHERE activity_id = $1 AND status = 'completed'"
     connection = await asyncpg.connect(service.database_url)
+
+    async def all_ended() -> bool:
+        return bool(await connection.fetchval(query, activity_id) >= count)
+
     try:
         began = time.monotonic()
         await post_all(service.api.port, bodies(f"{slug}.paid", slug, count), CALLERS)
-        while await connection.fetchval(query, activity_id) < count:
-            await asyncio.sleep(0.02)
+        await eventually(all_ended, within=300)
         return time.monotonic() - began
     finally:
         await connection.close()

@@ -52,11 +52,12 @@ class BaselineRun:
 
 
 class Steps:
-    def __init__(self, client: Client, task_queue: str) -> None:
+    def __init__(self, client: Client, task_queue: str, count: int) -> None:
         self._client = client
         self._task_queue = task_queue
         self._delivered: dict[str, asyncio.Event] = {}
-        self.done = 0
+        self._left = count
+        self.done = asyncio.Event()
 
     @activity.defn(name="begin")
     async def begin(self, run_id: str) -> None:
@@ -64,7 +65,9 @@ class Steps:
         await self.start(BaselineTask, run_id, f"task-{run_id}")
         await delivered.wait()
         del self._delivered[run_id]
-        self.done += 1
+        self._left -= 1
+        if not self._left:
+            self.done.set()
 
     @activity.defn(name="deliver")
     async def deliver(self, run_id: str) -> None:
@@ -85,7 +88,7 @@ async def runs(address: str, count: int) -> float:
     """Seconds for `count` runs, from the first start to the last end."""
     client = await Client.connect(address)
     task_queue = f"baseline-{uuid.uuid4()}"
-    steps = Steps(client, task_queue)
+    steps = Steps(client, task_queue, count)
     slots = asyncio.Semaphore(STARTERS)
 
     async def one(run_id: str) -> None:
@@ -103,8 +106,7 @@ async def runs(address: str, count: int) -> float:
     ):
         began = time.monotonic()
         await asyncio.gather(*(one(str(uuid.uuid4())) for _ in range(count)))
-        while steps.done < count:
-            await asyncio.sleep(0.005)
+        await steps.done.wait()
         return time.monotonic() - began
 
 

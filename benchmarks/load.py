@@ -12,8 +12,8 @@ async def post_all(port: int, bodies: list[bytes], callers: int) -> float:
     async def caller() -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         for body in queue:
-            head = f"POST /v1/events HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-            writer.write(head.encode() + body)
+            writer.write(b"POST /v1/events HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n")
+            writer.write(f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
             answer = await reader.readuntil(b"\r\n\r\n")
             if answer[9:10] != b"2":
                 raise RuntimeError(answer.decode())

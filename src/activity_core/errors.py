@@ -100,7 +100,7 @@ class TaskNotOpenError(ActivityCoreError):
 
 
 class UnavailableError(ActivityCoreError):
-    """Postgres (or, where said, Temporal) can't be reached; the outcome may be unknown, and the same request may be sent again."""
+    """Postgres (or, where said, Temporal) can't be reached; the outcome may be unknown, and sending it again is safe."""
 
     code = "unavailable"
 

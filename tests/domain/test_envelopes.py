@@ -70,5 +70,6 @@ def test_a_cloudevent_without_a_required_attribute_is_refused_by_its_name(missin
 def test_content_hash_sees_everything_but_the_id_and_the_order_of_keys() -> None:
     one = read_native({**NATIVE, "data": {"a": 1, "b": 2}}).content_hash()
     assert read_native({**NATIVE, "event_id": "other", "data": {"b": 2, "a": 1}}).content_hash() == one
-    for change in ({"type": "order.x"}, {"source": "shop"}, {"subject": "s"}, {"data": {"a": 1}}):
+    changes: list[dict[str, Any]] = [{"type": "order.x"}, {"source": "shop"}, {"subject": "s"}, {"data": {"a": 1}}]
+    for change in changes:
         assert read_native({**NATIVE, "data": {"a": 1, "b": 2}, **change}).content_hash() != one

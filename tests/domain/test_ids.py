@@ -24,7 +24,9 @@ def _accepted(text: str) -> bool:
 
 def test_r2_cron_run_id_is_the_contracts() -> None:
     key = ids.time_key(NINE)
-    assert ids.run_workflow_id(ACTIVITY, key) == "activity-550e8400-e29b-41d4-a716-446655440000:2026-03-01T09:00:00+00:00"
+    assert (
+        ids.run_workflow_id(ACTIVITY, key) == "activity-550e8400-e29b-41d4-a716-446655440000:2026-03-01T09:00:00+00:00"
+    )
 
 
 def test_r3_event_run_id_is_the_contracts() -> None:

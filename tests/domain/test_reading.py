@@ -14,7 +14,12 @@ CRON: dict[str, Any] = {
     "trigger": {"type": "cron", "cron": "0 9 * * MON-FRI", "timezone": "Europe/Berlin", "misfire_policy": "skip"},
     "context": [
         {"name": "mail", "type": "static", "value": {"items": [{"id": 1}], "count": 1}},
-        {"name": "orders", "type": "http", "url": "https://example.org/orders", "query": {"since": "${ window.start }"}},
+        {
+            "name": "orders",
+            "type": "http",
+            "url": "https://example.org/orders",
+            "query": {"since": "${ window.start }"},
+        },
     ],
     "rules": [{"id": "has-mail", "when": "context.mail.count > 0", "reason": "nothing unread"}],
     "tasks": [
@@ -139,7 +144,7 @@ def test_consumers_are_read_and_built_in_names_refused() -> None:
 
 
 def test_references_are_found_in_broken_documents_too() -> None:
-    document = {"tasks": [{"consumer": "mailer"}, {"consumer": 5}, 7, {"consumer": "log"}]}
+    document: Any = {"tasks": [{"consumer": "mailer"}, {"consumer": 5}, 7, {"consumer": "log"}]}
     assert list(consumer_references(document)) == [("/tasks/0/consumer", "mailer")]
 
 

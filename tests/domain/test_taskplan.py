@@ -18,7 +18,8 @@ BASE: dict[str, Any] = {
 
 
 def plan(tasks: list[dict[str, Any]], **more: Any) -> TaskPlan:
-    activity = read_activity({**BASE, "tasks": tasks, **more})
+    document: dict[str, Any] = {**BASE, "tasks": tasks, **more}
+    activity = read_activity(document)
     scope = run_scope(
         activity,
         activity_id="a",
@@ -33,7 +34,9 @@ def plan(tasks: list[dict[str, Any]], **more: Any) -> TaskPlan:
 
 
 def test_local_is_in_the_triggers_zone() -> None:
-    found = plan([{"task_type": "a", "params": {"d": "${ local.date }", "t": "${ local.time }", "l": "${ local.last_day }"}}])
+    found = plan(
+        [{"task_type": "a", "params": {"d": "${ local.date }", "t": "${ local.time }", "l": "${ local.last_day }"}}]
+    )
     assert found.tasks[0].params == {"d": "2026-03-31", "t": "09:00:00", "l": True}
 
 
@@ -43,13 +46,26 @@ def test_r29_index_counts_per_type_over_all_entries() -> None:
 
 
 def test_fan_out_is_cut_into_waves_of_max_parallel() -> None:
-    found = plan([{"task_type": "a", "for_each": {"in": "context.mail.items", "max_parallel": 20}, "params": {"n": "${ item.id }"}}])
+    found = plan(
+        [
+            {
+                "task_type": "a",
+                "for_each": {"in": "context.mail.items", "max_parallel": 20},
+                "params": {"n": "${ item.id }"},
+            }
+        ]
+    )
     assert [task.params for task in found.tasks] == [{"n": n} for n in range(45)]
     assert [sum(task.wave == wave for task in found.tasks) for wave in range(found.waves)] == [20, 20, 5]
 
 
 def test_when_of_a_fan_out_is_asked_per_item() -> None:
-    entry = {"task_type": "a", "for_each": {"in": "context.mail.items"}, "when": "item.id >= 43", "params": {"i": "${ index }"}}
+    entry = {
+        "task_type": "a",
+        "for_each": {"in": "context.mail.items"},
+        "when": "item.id >= 43",
+        "params": {"i": "${ index }"},
+    }
     assert [task.params for task in plan([entry]).tasks] == [{"i": 43}, {"i": 44}]
 
 

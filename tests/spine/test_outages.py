@@ -122,7 +122,7 @@ async def test_i1_i2_i6_kill_9_of_the_whole_tree_in_the_middle_of_events_loses_a
                 client = await stack.start()
                 # unknown outcomes converge: whatever had no answer is sent again
                 answers = await asyncio.gather(*(send(client, "kill.paid", f"kill-{n}", n) for n in range(EVENTS)))
-                assert {answer.status_code for answer in answers} <= {200, 202}, [a.text for a in answers if a.status_code > 202][:3]
+                assert {answer.status_code for answer in answers} <= {200, 202}, answers[0].text
                 duplicates = sum(answer.status_code == 200 for answer in answers)
                 assert duplicates >= len(accepted)
                 runs = await ended_runs(client, activity, EVENTS, within=120)

@@ -24,7 +24,12 @@ ALLOWED_IMPORTS = {
 FORBIDDEN_CALLS = {
     *("open", "print", "input", "hash", "id", "set", "frozenset", "exec", "eval", "__import__", "getattr"),
     *("datetime.now", "datetime.utcnow", "datetime.today", "date.today", "asyncio.to_thread", "asyncio.wait"),
-    *("asyncio.get_event_loop", "asyncio.get_running_loop", "asyncio.create_subprocess_exec", "asyncio.open_connection"),
+    *(
+        "asyncio.get_event_loop",
+        "asyncio.get_running_loop",
+        "asyncio.create_subprocess_exec",
+        "asyncio.open_connection",
+    ),
 }
 
 
@@ -87,7 +92,11 @@ async def test_r46_every_workflow_is_prepared_inside_the_sandbox(cls: type) -> N
     definition = workflow._Definition.must_from_class(cls)
     before = set(sys.modules)
     runner.prepare_workflow(definition)
-    heavy = {name for name in set(sys.modules) - before if name.split(".")[0] in ("sqlalchemy", "asyncpg", "httpx", "fastapi")}
+    heavy = {
+        name
+        for name in set(sys.modules) - before
+        if name.split(".")[0] in ("sqlalchemy", "asyncpg", "httpx", "fastapi")
+    }
     assert not heavy
 
 

@@ -128,9 +128,7 @@ def _doubled(raw: dict[str, Any], field: str, name: str) -> Iterator[Fault]:
             seen.add(value)
 
 
-def _expression_fault(
-    pointer: str, text: Any, scope: frozenset[str], *, condition: bool = True
-) -> Iterator[Fault]:
+def _expression_fault(pointer: str, text: Any, scope: frozenset[str], *, condition: bool = True) -> Iterator[Fault]:
     compile_text = compile_condition if condition else compile_expression
     if isinstance(text, str):
         try:
