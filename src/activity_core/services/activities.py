@@ -12,9 +12,16 @@ from activity_core.domain import documents as docs
 from activity_core.domain.json_values import JsonValue, canonical_json
 from activity_core.domain.planner import Decision
 from activity_core.domain.reading import consumer_references, read_activity
-from activity_core.errors import Fault, GoneError, InvalidInputError, NotFoundError, RevisionMismatchError
+from activity_core.errors import (
+    Fault,
+    GoneError,
+    InvalidInputError,
+    NotFoundError,
+    RevisionMismatchError,
+    SlugTakenError,
+)
 from activity_core.services.definitions import Definitions
-from activity_core.services.settle import first_due, settle_locked
+from activity_core.services.settle import first_due, settle_fully
 from activity_core.store import activities, consumers, idempotency, ledger
 from activity_core.store.activities import ActivityRecord, RevisionRecord
 from activity_core.store.database import Connection, Database
@@ -136,22 +143,22 @@ async def _replace(
     _check_match(record, if_match)
     if record.spec == spec:
         return Saved(record, "unchanged")
-    settled = await settle_locked(connection, definitions, state)
+    settled = await settle_fully(connection, definitions, state)
     await activities.revise(
-        connection, record, spec=spec, effective=effective, patterns=_patterns(document), now=settled.now
+        connection, record, spec=spec, effective=effective, patterns=_patterns(document), now=settled.through
     )
     if not document.enabled:
-        await ledger.end_waiting(connection, activity_id, DISABLED, settled.now)
+        await ledger.end_waiting(connection, activity_id, DISABLED, settled.through)
     elif not isinstance(document.trigger, docs.CronTrigger):
-        await ledger.end_waiting(connection, activity_id, TRIGGER_CHANGED, settled.now, only_times=True)
-    due = first_due(document, settled.now)
+        await ledger.end_waiting(connection, activity_id, TRIGGER_CHANGED, settled.through, only_times=True)
+    due = first_due(document, settled.through)
     await ledger.set_state(
         connection,
         activity_id,
-        settled_through=settled.now,
+        settled_through=settled.through,
         last_nominal=None,
         # times that wait are planned again under the new rules at once
-        next_due_at=None if due is None else min(due, settled.now + SETTLE_SOON),
+        next_due_at=None if due is None else min(due, settled.through + SETTLE_SOON),
     )
     await notify(connection, SCHEDULES)
     return Saved(await _reread(connection, activity_id), "replaced")
@@ -197,6 +204,13 @@ class Activities:
 
     async def put(self, ref: str, value: JsonValue, *, if_match: int | None) -> Saved:
         """Create or replace; the unknown UUID is a NotFoundError, because ids are ours to give."""
+        try:
+            return await self._put(ref, value, if_match)
+        except SlugTakenError:
+            # somebody created it between our look and our insert: then this one replaces it
+            return await self._put(ref, value, if_match)
+
+    async def _put(self, ref: str, value: JsonValue, if_match: int | None) -> Saved:
         async with self._database.begin() as connection:
             if _UUID.fullmatch(ref):
                 await find(connection, ref)
@@ -211,11 +225,11 @@ class Activities:
             if state is None or record.deleted_at is not None:
                 raise GoneError(f"activity '{ref}' was deleted")
             _check_match(record, if_match)
-            settled = await settle_locked(connection, self._definitions, state)
-            await ledger.end_waiting(connection, record.id, DELETED, settled.now)
-            await activities.soft_delete(connection, record.id, settled.now)
+            settled = await settle_fully(connection, self._definitions, state)
+            await ledger.end_waiting(connection, record.id, DELETED, settled.through)
+            await activities.soft_delete(connection, record.id, settled.through)
             await ledger.set_state(
-                connection, record.id, settled_through=settled.now, last_nominal=None, next_due_at=None
+                connection, record.id, settled_through=settled.through, last_nominal=None, next_due_at=None
             )
             await notify(connection, SCHEDULES)
 

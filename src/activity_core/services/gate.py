@@ -49,7 +49,7 @@ async def log_run(
     now = state.now
     if ids.key_kind(key) == "time":
         settled = await settle_locked(connection, definitions, state)
-        occurrence, now = await ledger.by_key(connection, activity_id, key), settled.now
+        occurrence, now = await ledger.by_key(connection, activity_id, key), settled.through
         if occurrence is None or occurrence.outcome != "waiting":
             return Passed("refused", run_id)
         if settled.plan.head != occurrence.scheduled_for:

@@ -8,6 +8,7 @@ import structlog
 from activity_core.services.deliveries import Deliveries
 from activity_core.store import ledger, runs, tasks
 from activity_core.store.database import Database
+from activity_core.store.locks import try_lock
 from activity_core.store.runs import OpenRun
 from activity_core.temporal.client import Temporal
 
@@ -26,7 +27,15 @@ class Reconcile:
         self._deliveries = deliveries
 
     async def runs(self) -> None:
-        """Look at every run that has been open for a while. Raises UnavailableError without Temporal."""
+        """Look at every run that has been open for a while. Raises UnavailableError without Temporal.
+
+        One process at a time does it; the others leave it to that one.
+        """
+        async with self._database.session() as connection, try_lock(connection, "reconcile runs") as held:
+            if held:
+                await self._all_runs()
+
+    async def _all_runs(self) -> None:
         after: uuid.UUID | None = None
         while True:
             async with self._database.read() as connection:

@@ -12,6 +12,7 @@ from activity_core.errors import UnavailableError
 from activity_core.store import activities
 from activity_core.store.activities import ActivityRecord
 from activity_core.store.database import Connection, Database
+from activity_core.store.locks import try_lock
 from activity_core.temporal.schedules import DesiredSchedule, Schedules
 
 BATCH = 200
@@ -46,14 +47,11 @@ class ScheduleSync:
             after = pending[-1]
 
     async def _sync(self, activity_id: uuid.UUID) -> None:
-        # the lock is the session's and not a transaction's: no call to Temporal is made inside a transaction
-        async with self._database.session() as connection:
-            if not await activities.try_sync_lock(connection, activity_id):
-                return
-            try:
+        # one writer per schedule: of concurrent updates through the SDK one survives, and all are answered "ok". The lock
+        # is the session's and not a transaction's: no call to Temporal is made inside a transaction
+        async with self._database.session() as connection, try_lock(connection, f"schedule {activity_id}") as held:
+            if held:
                 await self._write(connection, activity_id)
-            finally:
-                await activities.sync_unlock(connection, activity_id)
 
     async def _write(self, connection: Connection, activity_id: uuid.UUID) -> None:
         record = await activities.by_id(connection, activity_id)

@@ -5,8 +5,9 @@ Nobody owns a waiting row: every settle plans all of them again, so a crash anyw
 
 import uuid
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from itertools import islice
 
 from activity_core.domain import cron, ids
 from activity_core.domain.documents import Activity, CronTrigger
@@ -21,12 +22,17 @@ TICK_AHEAD = timedelta(seconds=5)
 LOOK_AGAIN = timedelta(seconds=1)
 
 
+# Times per transaction: what a year's outage of a minutely activity leaves must not be one statement.
+MAX_TIMES = 10_000
+
+
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """`now` is the instant up to which the ledger is complete."""
+    """`through`: the instant up to which the ledger is complete. `behind`: there is more to settle before now."""
 
-    now: datetime
+    through: datetime
     plan: Plan
+    behind: bool = False
 
 
 async def settle_locked(
@@ -40,31 +46,51 @@ async def settle_locked(
     if state.deleted or not activity.enabled or not isinstance(activity.trigger, CronTrigger):
         await ledger.set_state(connection, state.activity_id, settled_through=now, last_nominal=None, next_due_at=None)
         return Settled(now, Plan())
-    last = await _insert_due(connection, state, activity.trigger, now)
+    nominals = _due(activity.trigger, state.settled_through, now)
+    behind = len(nominals) > MAX_TIMES
+    if behind:
+        nominals = nominals[:MAX_TIMES]
+    through = nominals[-1] if behind else now
+    await _insert(connection, state, activity.trigger, nominals)
     plan, waits, is_open = await _plan(connection, state.activity_id, activity.trigger, now)
-    next_due_at = next_nominal(activity.trigger, now)
+    next_due_at = through if behind else next_nominal(activity.trigger, now)
     if waits and not is_open:
         look_again = now + LOOK_AGAIN
         next_due_at = look_again if next_due_at is None else min(next_due_at, look_again)
     await ledger.set_state(
-        connection, state.activity_id, settled_through=now, last_nominal=last, next_due_at=next_due_at
+        connection,
+        state.activity_id,
+        settled_through=through,
+        last_nominal=nominals[-1] if nominals else None,
+        next_due_at=next_due_at,
     )
-    return Settled(now, plan)
+    # a head is what would run now, so it is known only when all that is due is
+    return Settled(through, Plan(plan.decisions) if behind else plan, behind)
 
 
-async def _insert_due(
-    connection: Connection, state: TriggerState, trigger: CronTrigger, now: datetime
-) -> datetime | None:
-    """A waiting row for each nominal time since the last settle. Returns the newest of them."""
+async def settle_fully(connection: Connection, definitions: Definitions, state: TriggerState) -> Settled:
+    """Settle up to now however much there is: an edit must not make a time due that the old rules own."""
+    settled = await settle_locked(connection, definitions, state)
+    while settled.behind:
+        state = replace(state, settled_through=settled.through, last_nominal=settled.through)
+        settled = await settle_locked(connection, definitions, state)
+    return settled
+
+
+def _due(trigger: CronTrigger, after: datetime, until: datetime) -> list[datetime]:
+    """The nominal times in (after, until], one more than a transaction takes at most."""
     compiled, zone = cron.parse_cron(trigger.cron), cron.check_zone(trigger.timezone)
-    nominals = cron.between(compiled, zone, state.settled_through, now)
+    return list(islice(cron.iterate(compiled, zone, after, until), MAX_TIMES + 1))
+
+
+async def _insert(connection: Connection, state: TriggerState, trigger: CronTrigger, nominals: list[datetime]) -> None:
+    """A waiting row for each nominal time, with the start of its interval: the nominal time before it."""
     if not nominals:
-        return None
-    before = state.last_nominal or cron.previous_before(compiled, zone, nominals[0])
+        return
+    before = state.last_nominal or previous_nominal(trigger, nominals[0] - timedelta(seconds=1))
     starts: list[datetime | None] = [before, *nominals[:-1]]
     rows = [(ids.time_key(nominal), nominal, start) for nominal, start in zip(nominals, starts, strict=True)]
     await ledger.insert_times(connection, state.activity_id, state.revision, rows)
-    return nominals[-1]
 
 
 async def _plan(
@@ -115,7 +141,8 @@ class Settler:
             state = await ledger.lock(connection, activity_id)
             if state is None:
                 return None
-            return (await settle_locked(connection, self._definitions, state, tick)).plan.head
+            settled = await settle_locked(connection, self._definitions, state, tick)
+        return await self.settle(activity_id, tick) if settled.behind else settled.plan.head
 
     async def settle_overdue(self, activity_id: uuid.UUID, overdue_seconds: float) -> datetime | None:
         """The poller's settle: only if nobody else is at it."""

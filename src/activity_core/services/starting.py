@@ -6,6 +6,7 @@ lease that runs out brings the row back.
 
 import asyncio
 import uuid
+from collections.abc import Sequence
 from datetime import timedelta
 
 import structlog
@@ -22,6 +23,7 @@ from activity_core.workflows.contracts import RunInput
 LEASE = timedelta(seconds=30)
 CONCURRENT_STARTS = 50
 RETRY_SECONDS = 2.0
+MAX_RETRY_SECONDS = 300.0
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
@@ -70,16 +72,23 @@ class Starting:
         if not claims:
             return 0
         outcomes = await asyncio.gather(*(self._start(claim) for claim in claims), return_exceptions=True)
-        failed = [claim.id for claim, outcome in zip(claims, outcomes, strict=True) if outcome is not None]
+        failed = [(claim, error) for claim, error in zip(claims, outcomes, strict=True) if error is not None]
         if failed:
-            async with self._database.begin() as connection:
-                await ledger.release_starts(connection, failed, RETRY_SECONDS)
-        for outcome in outcomes:
-            if isinstance(outcome, BaseException) and not isinstance(outcome, UnavailableError):
-                log.error("run.start_failed", error=f"{type(outcome).__name__}: {outcome}")
-        if any(isinstance(outcome, UnavailableError) for outcome in outcomes):
+            await self._give_back(failed)
+        if any(isinstance(error, UnavailableError) for _, error in failed):
             raise UnavailableError("Temporal can't be reached")
         return len(claims)
+
+    async def _give_back(self, failed: Sequence[tuple[StartClaim, BaseException]]) -> None:
+        """Let failed starts be claimed again: soon when Temporal was away, else later and later, so that a start that
+        can't succeed takes no place from others."""
+        async with self._database.session() as connection:
+            for claim, error in failed:
+                passing = isinstance(error, UnavailableError)
+                delay = RETRY_SECONDS if passing else min(RETRY_SECONDS * 2**claim.start_attempts, MAX_RETRY_SECONDS)
+                await ledger.release_start(connection, claim.id, delay)
+                if not passing:
+                    log.error("run.start_failed", key=claim.key, error=f"{type(error).__name__}: {error}")
 
     async def _start(self, claim: StartClaim) -> None:
         workflow_id = ids.run_workflow_id(claim.activity_id, claim.key)

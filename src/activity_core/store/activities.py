@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Select, bindparam, func, insert, or_, select, text, update
+from sqlalchemy import Select, func, insert, or_, select, text, update
 from sqlalchemy.exc import IntegrityError
 
 from activity_core.errors import SlugTakenError
@@ -231,16 +231,3 @@ async def mark_sync_error(connection: Connection, activity_id: uuid.UUID, messag
         )
         .values(sync_error=message)
     )
-
-
-_TRY_SYNC_LOCK = text("SELECT pg_try_advisory_lock(:space, hashtext(:name))").bindparams(bindparam("space", 7_201))
-_SYNC_UNLOCK = text("SELECT pg_advisory_unlock(:space, hashtext(:name))").bindparams(bindparam("space", 7_201))
-
-
-async def try_sync_lock(connection: Connection, activity_id: uuid.UUID) -> bool:
-    """One writer per schedule: of concurrent updates through the SDK only one survives, and all are answered "ok"."""
-    return bool(await connection.scalar(_TRY_SYNC_LOCK, {"name": str(activity_id)}))
-
-
-async def sync_unlock(connection: Connection, activity_id: uuid.UUID) -> None:
-    await connection.execute(_SYNC_UNLOCK, {"name": str(activity_id)})

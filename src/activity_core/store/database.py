@@ -22,6 +22,8 @@ Connection = AsyncConnection
 
 # SQLSTATE classes and codes that say "not now": connection, resources, operator intervention, lock and serialisation.
 _PASSING = ("08", "53", "57", "55P03", "40", "25006")
+# Wrong password, no such user or database: for whoever runs us to mend, and until then the same as not there.
+_REFUSED = ("28", "3D")
 
 
 def _dumps(value: Any) -> str:
@@ -65,7 +67,7 @@ class Database:
             async with self.engine.begin() as connection:
                 yield connection
         except (DBAPIError, PoolTimeoutError, OSError, TimeoutError) as error:
-            raise _translated(error) from error
+            raise translated(error) from error
 
     def read(self) -> AbstractAsyncContextManager[Connection]:
         """A connection for reads: each statement for itself, because a transaction would cost two more round trips."""
@@ -78,7 +80,7 @@ class Database:
             async with self._autocommit.connect() as connection:
                 yield connection
         except (DBAPIError, PoolTimeoutError, OSError, TimeoutError) as error:
-            raise _translated(error) from error
+            raise translated(error) from error
 
     async def listen_connection(self) -> asyncpg.Connection:
         """A connection of its own for LISTEN. The caller keeps a reference and closes it."""
@@ -104,10 +106,21 @@ def _discard_broken(context: Any) -> None:
         context.is_disconnect = True
 
 
-def _translated(error: Exception) -> Exception:
+def sqlstate(error: Exception) -> str:
+    """The five characters by which Postgres says what went wrong; empty when it was not Postgres that spoke."""
     state = getattr(getattr(error, "orig", None), "sqlstate", None)
-    passing = isinstance(state, str) and state.startswith(_PASSING)
-    lost = isinstance(error, (InterfaceError, OperationalError)) and state is None
+    return state if isinstance(state, str) else ""
+
+
+def translated(error: Exception) -> Exception:
+    """An UnavailableError when the error means that Postgres is not there now; else the error itself."""
+    state = sqlstate(error)
+    if state.startswith(_REFUSED):
+        return UnavailableError(
+            "Postgres refuses the login; check user, password and database in ACTIVITY_CORE_DATABASE_URL"
+        )
+    passing = state.startswith(_PASSING)
+    lost = isinstance(error, (InterfaceError, OperationalError)) and not state
     gone = isinstance(error, DBAPIError) and error.connection_invalidated
     if passing or lost or gone or isinstance(error, (PoolTimeoutError, OSError, TimeoutError)):
         return UnavailableError("Postgres can't be reached or is too busy; the same request may be sent again")

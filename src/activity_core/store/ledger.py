@@ -432,13 +432,13 @@ async def claim_starts(connection: Connection, *, limit: int, lease_seconds: flo
 
 _RELEASE = text(
     "UPDATE occurrences SET start_after = clock_timestamp() + make_interval(secs => :delay_seconds) "
-    "WHERE id = ANY(:ids) AND outcome = 'waiting'"
+    "WHERE id = :id AND outcome = 'waiting'"
 )
 
 
-async def release_starts(connection: Connection, ids: Sequence[uuid.UUID], delay_seconds: float) -> None:
-    """Give claims back, to be claimed again after the delay."""
-    await connection.execute(_RELEASE, {"ids": list(ids), "delay_seconds": delay_seconds})
+async def release_start(connection: Connection, occurrence_id: uuid.UUID, delay_seconds: float) -> None:
+    """Give a claim back, to be claimed again after the delay."""
+    await connection.execute(_RELEASE, {"id": occurrence_id, "delay_seconds": delay_seconds})
 
 
 async def settled_through(connection: Connection, activity_id: uuid.UUID) -> datetime | None:

@@ -1,18 +1,23 @@
 """Run the migrations, and tell whether the schema is at their head."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 from alembic import command
 from alembic.config import Config
 from alembic.script import ScriptDirectory
 from sqlalchemy import text
-from sqlalchemy.exc import ProgrammingError
+from sqlalchemy.exc import DBAPIError, ProgrammingError
 
+from activity_core.errors import UnavailableError
 from activity_core.settings import Settings
-from activity_core.store.database import Database
+from activity_core.store.database import Database, sqlstate, translated
 
 _PACKAGED = Path(__file__).parent.parent / "_migrations"
 _CHECKOUT = Path(__file__).parents[3] / "migrations"
+_LOCK_NOT_AVAILABLE = "55P03"
 
 
 def _config(database_url: str | None = None) -> Config:
@@ -23,13 +28,32 @@ def _config(database_url: str | None = None) -> Config:
     return config
 
 
+@contextmanager
+def _telling() -> Iterator[None]:
+    try:
+        yield
+    except (DBAPIError, OSError) as error:
+        if sqlstate(error) == _LOCK_NOT_AVAILABLE:
+            raise UnavailableError(
+                "another session holds a lock that the migration needs; what had not been migrated is as it was, "
+                "so migrate again when that session has ended"
+            ) from error
+        raise translated(error) from error
+
+
 def migrate(settings: Settings, revision: str = "head") -> None:
-    """Bring the schema to `revision`. Waits for another migration that is under way."""
-    command.upgrade(_config(settings.sqlalchemy_url), revision)
+    """Bring the schema to `revision`. Waits for another migration that is under way.
+
+    Raises UnavailableError when Postgres is not there, or a lock was not to be had within seconds.
+    """
+    with _telling():
+        command.upgrade(_config(settings.sqlalchemy_url), revision)
 
 
 def downgrade(settings: Settings, revision: str) -> None:
-    command.downgrade(_config(settings.sqlalchemy_url), revision)
+    """Take the schema back to `revision`. Raises UnavailableError."""
+    with _telling():
+        command.downgrade(_config(settings.sqlalchemy_url), revision)
 
 
 def check(settings: Settings) -> None:
@@ -37,6 +61,7 @@ def check(settings: Settings) -> None:
     command.check(_config(settings.sqlalchemy_url))
 
 
+@cache
 def head() -> str:
     revision = ScriptDirectory.from_config(_config()).get_current_head()
     assert revision is not None  # noqa: S101 (there is at least the first migration)

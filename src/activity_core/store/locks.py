@@ -1,0 +1,24 @@
+"""Locks that one process holds across several transactions: advisory, of a session, gone when it is."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from sqlalchemy import bindparam, text
+
+from activity_core.store.database import Connection
+
+# The first half of the key: ours among other users of advisory locks in the same database.
+_SPACE = 7_201
+_TRY = text("SELECT pg_try_advisory_lock(:space, hashtext(:name))").bindparams(bindparam("space", _SPACE))
+_UNLOCK = text("SELECT pg_advisory_unlock(:space, hashtext(:name))").bindparams(bindparam("space", _SPACE))
+
+
+@asynccontextmanager
+async def try_lock(connection: Connection, name: str) -> AsyncIterator[bool]:
+    """Whether this session got the lock, which it holds to the end of the block. `connection`: a `Database.session()`."""
+    held = bool(await connection.scalar(_TRY, {"name": name}))
+    try:
+        yield held
+    finally:
+        if held:
+            await connection.execute(_UNLOCK, {"name": name})
