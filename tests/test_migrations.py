@@ -25,7 +25,7 @@ UNION ALL SELECT 'constraint ' || conrelid::regclass || ' ' || conname || ' ' ||
 
 
 def settings_of(url: str) -> Settings:
-    return Settings(database_url=url, temporal_address="127.0.0.1:9")  # type: ignore[arg-type]  # pydantic wraps it
+    return Settings(database_url=url, temporal_address="127.0.0.1:9")
 
 
 async def described(url: str) -> set[str]:

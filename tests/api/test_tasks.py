@@ -8,7 +8,7 @@ import pytest
 
 from activity_core.domain import ids
 from activity_core.services.gate import log_run
-from activity_core.store import runs, tasks
+from activity_core.store import tasks
 from activity_core.store.tasks import NewTask
 from tests.api.conftest import Api
 from tests.api.samples import manual_activity
@@ -30,11 +30,10 @@ class Spawned:
         async with self.api.database.begin() as connection:
             passed = await log_run(connection, self.api.definitions, self.activity_id, self.key, "execution")
             assert passed.verdict == "go"
-            await runs.record_plan(connection, self.run_id, reason=None, waves=1, open_tasks=count)
             new = [self._task(name, index) for index, name in enumerate(names)]
-            await tasks.record_intents(connection, self.run_id, self.activity_id, new)
+            await tasks.record_plan(connection, self.run_id, reason=None, waves=1, open_tasks=count, tasks=new)
             for name in names:
-                await tasks.move(connection, name, "waiting")
+                await tasks.settle(connection, name, "waiting", delivery="delivered")
         return names
 
     def _task(self, name: str, index: int) -> NewTask:
@@ -118,7 +117,9 @@ async def test_why_shows_the_run_its_attempts_and_what_waits_in_the_inbox(spawne
     (name,) = await spawned.begin(1)
     execution, attempt = ids.activity_execution_id(name, "deliver"), uuid.uuid4()
     async with spawned.api.database.begin() as connection:
-        await tasks.begin_attempt(connection, attempt, execution, temporal_attempt=1, worker="w")
+        await tasks.begin_attempt(
+            connection, attempt, task_id=name, execution_id=execution, temporal_attempt=1, worker="w", body=b"{}"
+        )
     answer = (await spawned.api.http.get(f"/v1/activities/{spawned.activity_id}/why")).json()
 
     assert (answer["outcome"], answer["run"]["run_id"]) == ("started", str(spawned.run_id))
