@@ -8,8 +8,8 @@ from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
 from temporalio.client import Client
 
-from tests.spine.support import Json, create, ended_runs, event_activity, send, unique
-from tests.stack import RunningService, Servers, settings_for, start_service, stop_service
+from tests.spine.support import Json, create, ended_runs, event_activity, items, send, unique
+from tests.stack import RunningService, Servers, eventually, settings_for, start_service, stop_service
 
 
 @pytest.fixture(scope="package")
@@ -54,3 +54,21 @@ async def forgotten(client: httpx.AsyncClient, temporal_client: Client) -> Json:
         )
     )
     return {"activity": activity, "workflow_id": run["workflow_id"]}
+
+
+@pytest.fixture(scope="package", autouse=True)
+async def cut_off(client: httpx.AsyncClient, temporal_client: Client) -> Json:
+    """An activity whose only run was terminated behind our back while its consumer was away, and its task with it."""
+    slug = unique("nobody")
+    response = await client.post("/v1/consumers", json={"slug": slug, "type": "http", "url": "http://127.0.0.1:9/"})
+    assert response.status_code == 201, response.text
+    activity = await create(client, event_activity("cut.paid", consumer=slug))
+    await send(client, "cut.paid", "cut-1")
+
+    async def delivering() -> list[Json]:
+        return await items(client, "/v1/tasks", activity=activity["id"], state="delivering")
+
+    (task,) = await eventually(delivering, what="the first attempt")
+    for workflow_id in (f"activity-{activity['id']}:cut-1", task["task_id"]):
+        await temporal_client.get_workflow_handle(workflow_id).terminate("test")
+    return activity

@@ -154,21 +154,6 @@ async def test_an_inbox_task_waits_for_its_report_and_does_not_hold_the_run(clie
     assert (failed.status_code, failed.json()["state"]) == (200, "failed")
 
 
-async def test_r36_a_run_terminated_behind_our_back_reads_terminated(
-    client: httpx.AsyncClient, temporal_client: Client
-) -> None:
-    async with consumer(lambda request, before: Answer(503)) as target:
-        activity = await create(client, event_activity("term.paid", consumer=await http_consumer(client, target.url)))
-        await send(client, "term.paid", "term-1")
-        workflow_id = f"activity-{activity['id']}:term-1"
-        await eventually(lambda: target.requests, what="the first attempt")
-        await temporal_client.get_workflow_handle(workflow_id).terminate("test")
-        (run,) = await ended_runs(client, activity, 1, within=60)
-        assert (run["status"], run["workflow_id"]) == ("terminated", workflow_id)
-        (task,) = await tasks_of(client, run)
-        await temporal_client.get_workflow_handle(task["task_id"]).terminate("test")
-
-
 async def test_r36_a_cancelled_run_cancels_what_it_has_not_delivered(
     client: httpx.AsyncClient, temporal_client: Client
 ) -> None:
@@ -184,6 +169,19 @@ async def test_r36_a_cancelled_run_cancels_what_it_has_not_delivered(
             return [task["state"] for task in await tasks_of(client, run)] == ["cancelled"]
 
         await eventually(cancelled)
+
+
+async def test_r36_i8_a_run_terminated_behind_our_back_reads_terminated_and_its_task_failed(
+    client: httpx.AsyncClient, cut_off: Json
+) -> None:
+    (run,) = await ended_runs(client, cut_off, 1, within=60)
+    assert (run["status"], run["workflow_id"]) == ("terminated", f"activity-{cut_off['id']}:cut-1")
+
+    async def failed() -> bool:
+        (task,) = await tasks_of(client, run)
+        return bool(task["state"] == "failed" and "terminated" in task["reason"])
+
+    await eventually(failed, within=60)
 
 
 async def test_the_ledger_agrees_with_itself(running_service: RunningService) -> None:

@@ -6,26 +6,13 @@ from datetime import datetime, timedelta
 import httpx
 import pytest
 from temporalio.api.common.v1 import WorkflowExecution
-from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest, ResetWorkflowExecutionRequest
+from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import Client
 from temporalio.service import RPCError
 
 from tests.checker import broken
 from tests.spine.support import Json, create, ended_runs, event_activity, fetch, items, outcome, send, unique
 from tests.stack import RunningService, eventually
-
-
-@pytest.fixture(scope="module", autouse=True)
-async def every_minute(client: httpx.AsyncClient) -> Json:
-    """Made first, so that its minute passes while the other tests run."""
-    return await create(
-        client,
-        {
-            "slug": unique("every-minute"),
-            "trigger": {"type": "cron", "cron": "* * * * *", "timezone": "Europe/Berlin", "misfire_policy": "skip"},
-            "tasks": [{"task_type": "beat", "consumer": "log", "params": {"at": "${ scheduled_for }"}}],
-        },
-    )
 
 
 async def test_r3_r6_an_event_sent_a_hundred_times_at_once_is_one_run(client: httpx.AsyncClient) -> None:
@@ -38,37 +25,6 @@ async def test_r3_r6_an_event_sent_a_hundred_times_at_once_is_one_run(client: ht
     assert (run["status"], run["result"], run["event_id"]) == ("completed", "done", "burst-1")
     rows = await items(client, f"/v1/activities/{activity['id']}/occurrences")
     assert [(row["event_id"], row["outcome"]) for row in rows] == [("burst-1", "started")]
-
-
-async def test_r6_r8_a_redelivery_starts_nothing_after_the_run_closed_nor_after_temporal_forgot_it(
-    client: httpx.AsyncClient, temporal_client: Client
-) -> None:
-    activity = await create(client, event_activity("again.paid"))
-    assert (await send(client, "again.paid", "again-1")).status_code == 202
-    (run,) = await ended_runs(client, activity, 1)
-    assert (await send(client, "again.paid", "again-1")).json()["status"] == "duplicate"
-
-    handle = temporal_client.get_workflow_handle(run["workflow_id"])
-    await temporal_client.workflow_service.delete_workflow_execution(
-        DeleteWorkflowExecutionRequest(
-            namespace="default", workflow_execution=WorkflowExecution(workflow_id=run["workflow_id"])
-        )
-    )
-
-    async def forgotten() -> bool:
-        try:
-            await handle.describe()
-        except RPCError:
-            return True
-        return False
-
-    await eventually(forgotten, within=90)
-    assert (await send(client, "again.paid", "again-1")).json()["status"] == "duplicate"
-    # what comes after it in the same queue has run, so the redelivery was looked at
-    assert (await send(client, "again.paid", "again-2")).status_code == 202
-    await ended_runs(client, activity, 2)
-    with pytest.raises(RPCError):
-        await handle.describe()
 
 
 async def test_r26_an_event_is_an_occurrence_for_each_activity_whatever_becomes_of_the_others(
@@ -200,6 +156,27 @@ async def test_r2_r5_a_cron_run_has_the_contracts_id_and_starts_within_two_secon
     ]
     why = (await client.get(f"/v1/activities/{every_minute['slug']}/why", params={"at": run["scheduled_for"]})).json()
     assert (why["outcome"], why["run"]["run_id"]) == ("started", run["run_id"])
+
+
+async def test_r6_r8_a_redelivery_starts_nothing_after_the_run_closed_nor_after_temporal_forgot_it(
+    client: httpx.AsyncClient, temporal_client: Client, forgotten: Json
+) -> None:
+    handle = temporal_client.get_workflow_handle(forgotten["workflow_id"])
+
+    async def gone() -> bool:
+        try:
+            await handle.describe()
+        except RPCError:
+            return True
+        return False
+
+    await eventually(gone, within=90)
+    assert (await send(client, "again.paid", "again-1")).json()["status"] == "duplicate"
+    # what comes after it in the same queue has run, so the redelivery was looked at
+    assert (await send(client, "again.paid", "again-2")).status_code == 202
+    await ended_runs(client, forgotten["activity"], 2)
+    with pytest.raises(RPCError):
+        await handle.describe()
 
 
 async def test_the_ledger_agrees_with_itself(running_service: RunningService) -> None:
