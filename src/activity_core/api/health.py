@@ -57,8 +57,7 @@ async def _temporal(use: Services) -> Literal["ok", "unreachable", "not_asked"]:
         return "not_asked"
     try:
         async with asyncio.timeout(TEMPORAL_SECONDS):
-            client = await use.temporal.client()
-            await client.service_client.check_health()
-    except (ActivityCoreError, TimeoutError, RuntimeError):
+            await use.temporal.ping()
+    except (ActivityCoreError, TimeoutError):
         return "unreachable"
     return "ok"

@@ -252,7 +252,7 @@ def _attempt(attempt: Mapping[str, Any]) -> tuple[Any, ...]:
     return (
         precise_instant(attempt["started_at"]),
         attempt["task_id"],
-        attempt["outcome"] or "open",
+        attempt["outcome"] or "no report",
         late,
         status,
         attempt["error"],

@@ -29,6 +29,6 @@ tasks:
     consumer: log
     params:
       # ${ … } holds an expression. It may use activity, run, scheduled_for (the minute that the run is for, not the
-      # instant at which it started; a run that you trigger by hand has none) and more.
-      text: "${ activity.name } of run ${ run.id }"
+      # instant at which it started; in a run that you trigger by hand, when you did) and more.
+      text: "${ activity.name } of ${ scheduled_for }"
 """

@@ -28,6 +28,7 @@ LATER_FIELDS = {
     },
     "consumer": {"headers", "secrets", "max_concurrency", "rate_per_second", "disabled", "disable_on_410"},
 }
+LATER_VALUES = {"on_error": ("default", "skip_run")}
 LATER_TYPES = {
     "/trigger/type": {"interval", "once"},
     "/context/type": {"sql", "python", "previous_run"},
@@ -204,6 +205,8 @@ def _message(detail: ErrorDetails, path: list[int | str], pointer: str, place: s
         return str(detail["ctx"]["error"])
     if kind in ("int_type", "int_parsing", "int_from_float") and str(path[-1]).endswith("_seconds"):
         return "write whole seconds as a number, for example 300 for five minutes"
+    if detail.get("input") in LATER_VALUES.get(str(path[-1]) if path else "", ()):
+        return f"'{detail['input']}' is not available in this version; write {detail.get('ctx', {}).get('expected')}"
     if kind == "literal_error" and pointer == "/type":
         return _unknown_type(detail, path)
     return str(detail["msg"])

@@ -16,6 +16,9 @@ from activity_core.store import ledger, runs
 from activity_core.store.database import Connection, Database
 from activity_core.store.ledger import OccurrenceRecord, TriggerState
 
+# A start later than this after an event or request is called late. (A time within its grace is on time.)
+LATE_AFTER_SECONDS = 60.0
+
 Verdict = Literal["go", "refused", "later"]
 
 
@@ -72,7 +75,8 @@ async def _start(
     now: datetime,
 ) -> None:
     waited = max(0.0, (now - occurrence.due_at).total_seconds())
-    await ledger.start(connection, occurrence.id, run_id, "on_time", f"started {waited:.1f} s after it was due", now)
+    reason_code = "late" if occurrence.kind != "time" and waited > LATE_AFTER_SECONDS else "on_time"
+    await ledger.start(connection, occurrence.id, run_id, reason_code, f"started {waited:.1f} s after it was due", now)
     window_start, window_end = occurrence.interval_start, occurrence.scheduled_for
     if occurrence.kind == "manual" and isinstance(activity.trigger, CronTrigger):
         # overlaps with the window of the next nominal time, which is what asking for a run in between means

@@ -46,6 +46,33 @@ class Reconcile:
                 return
             after = batch[-1].run_id
 
+    async def tasks(self) -> None:
+        """Close the tasks of ended runs that nothing delivers any more: no run waits for them, so nobody else would see.
+
+        A task whose workflow runs is left to it. Raises UnavailableError without Temporal.
+        """
+        async with self._database.session() as connection, try_lock(connection, "reconcile tasks") as held:
+            if held:
+                await self._all_orphans()
+
+    async def _all_orphans(self) -> None:
+        after = ""
+        while True:
+            async with self._database.read() as connection:
+                batch = await tasks.orphans(connection, older_seconds=OLDER_SECONDS, after=after, limit=BATCH)
+            for task_id, state in batch:
+                execution = await self._temporal.execution(task_id)
+                if execution is not None and execution.status != "running":
+                    await self._deliveries.close(task_id, "failed", f"its workflow ended ({execution.status})")
+                elif execution is None and state == "pending":
+                    await self._deliveries.close(task_id, "cancelled", "its run ended before it was started")
+                elif execution is None:
+                    reason = "Temporal does not know its workflow any more; the effect may have happened"
+                    await self._deliveries.close(task_id, "failed", reason)
+            if len(batch) < BATCH:
+                return
+            after = batch[-1][0]
+
     async def _run(self, run: OpenRun) -> None:
         execution = await self._temporal.execution(run.workflow_id)
         if execution is None:

@@ -16,7 +16,7 @@ from activity_core.domain import ids
 from activity_core.domain.documents import Activity, HttpContext, StaticContext
 from activity_core.domain.taskplan import PlanError, PlannedTask, plan_tasks, run_scope
 from activity_core.services.definitions import Definitions
-from activity_core.services.gate import Passed, log_run
+from activity_core.services.gate import LATE_AFTER_SECONDS, Passed, log_run
 from activity_core.services.waiters import RunWaiters
 from activity_core.store import events, ledger, runs, tasks
 from activity_core.store.database import Connection, Database
@@ -62,7 +62,13 @@ class Runs:
             run_id = ids.run_id(workflow_id)
             async with self._database.session() as connection:
                 run = await runs.start_event_run(
-                    connection, activity_id, key, workflow_id=workflow_id, run_id=run_id, owner=execution_run_id
+                    connection,
+                    activity_id,
+                    key,
+                    workflow_id=workflow_id,
+                    run_id=run_id,
+                    owner=execution_run_id,
+                    late_after_seconds=LATE_AFTER_SECONDS,
                 )
             if run is not None:
                 return run, Passed("go", run_id, run.revision)

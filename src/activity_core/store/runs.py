@@ -168,7 +168,8 @@ async def progress(connection: Connection, run_id: uuid.UUID) -> RunProgress | N
 _START_EVENT_RUN = text(
     """
     WITH started AS (
-      UPDATE occurrences SET outcome = 'started', reason_code = 'on_time', run_id = :run_id,
+      UPDATE occurrences SET outcome = 'started', run_id = :run_id, reason_code =
+          CASE WHEN clock_timestamp() - due_at > make_interval(secs => :late_after_seconds) THEN 'late' ELSE 'on_time' END,
         decided_at = clock_timestamp(), reason = 'started '
           || greatest(0, round(extract(epoch FROM clock_timestamp() - due_at), 1)) || ' s after it was due'
       WHERE activity_id = :activity_id AND key = :key AND outcome = 'waiting' AND kind = 'event'
@@ -185,10 +186,24 @@ _START_EVENT_RUN = text(
 
 
 async def start_event_run(
-    connection: Connection, activity_id: uuid.UUID, key: str, *, workflow_id: str, run_id: uuid.UUID, owner: str
+    connection: Connection,
+    activity_id: uuid.UUID,
+    key: str,
+    *,
+    workflow_id: str,
+    run_id: uuid.UUID,
+    owner: str,
+    late_after_seconds: float,
 ) -> RunProgress | None:
     """`waiting` → `started` with its run, in one statement; None unless the row waits. Unique key (activity_id, key)."""
-    params = {"activity_id": activity_id, "key": key, "workflow_id": workflow_id, "run_id": run_id, "owner": owner}
+    params = {
+        "activity_id": activity_id,
+        "key": key,
+        "workflow_id": workflow_id,
+        "run_id": run_id,
+        "owner": owner,
+        "late_after_seconds": late_after_seconds,
+    }
     row = (await connection.execute(_START_EVENT_RUN, params)).one_or_none()
     if row is None:
         return None
@@ -208,7 +223,7 @@ _NEXT_WAVE = text(
     UPDATE activity_runs r SET wave = r.wave + 1,
       open_tasks = (SELECT count(*) FROM task_instances t WHERE t.run_id = r.run_id AND t.wave = r.wave + 1
                     AND t.state = 'pending')
-    WHERE r.run_id = :run_id AND r.wave = :wave AND r.open_tasks = 0
+    WHERE r.run_id = :run_id AND r.wave = :wave AND r.open_tasks = 0 AND r.is_open
     """
 )
 

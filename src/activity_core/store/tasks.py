@@ -129,7 +129,7 @@ _RECORD_PLAN = text(
     WITH planned AS (
       UPDATE activity_runs SET planned_at = clock_timestamp(), plan_reason = :reason, wave = 0, waves = :waves,
         open_tasks = :open_tasks
-      WHERE run_id = :run_id AND planned_at IS NULL
+      WHERE run_id = :run_id AND planned_at IS NULL AND is_open
       RETURNING run_id, activity_id, planned_at
     ), tasks AS (
       SELECT t.*, planned.run_id, planned.activity_id
@@ -158,7 +158,8 @@ _RECORD_PLAN = text(
 async def record_plan(
     connection: Connection, run_id: UUID, *, reason: str | None, waves: int, open_tasks: int, tasks: Sequence[NewTask]
 ) -> datetime | None:
-    """Record the plan with the intents to spawn it, in one statement, once (R31, R35): when; None if it was before."""
+    """Record the plan with the intents to spawn it, in one statement, once (R31, R35): when; None if it was before, or the
+    run has ended."""
     rows = [{name: _plain(getattr(task, name)) for name in NewTask.__dataclass_fields__} for task in tasks]
     params = {"run_id": run_id, "reason": reason, "waves": waves, "open_tasks": open_tasks, "rows": rows}
     return (await connection.execute(_RECORD_PLAN, params)).scalar_one_or_none()
@@ -176,11 +177,12 @@ class Startable:
 
 
 async def startable(connection: Connection, run_id: UUID, wave: int) -> list[Startable]:
-    """Tasks of a wave that have not been seen to start; unique index led by run_id."""
+    """Tasks of a wave that are not handed over; unique index led by run_id. One that is being delivered has a workflow, or
+    had one that Temporal forgot: to start it again is harmless in the first case and needed in the second."""
     t = task_instances.c
     query = (
         select(t.id, t.consumer, t.delivery)
-        .where(t.run_id == run_id, t.wave == wave, t.state == "pending")
+        .where(t.run_id == run_id, t.wave == wave, t.state.in_(("pending", "delivering")))
         .order_by(t.task_type, t.index)
     )
     return [Startable(*row) for row in await connection.execute(query)]
@@ -206,6 +208,22 @@ async def quiet_ids(connection: Connection, run_id: UUID, older_seconds: float) 
     """Tasks of the waves spawned so far that have not moved for a while and are not handed over."""
     rows = await connection.execute(_QUIET, {"run_id": run_id, "older_seconds": older_seconds})
     return list(rows.scalars())
+
+
+_ORPHANS = text(
+    """
+    SELECT t.id, t.state FROM task_instances t JOIN activity_runs r ON r.run_id = t.run_id
+    WHERE t.ended_at IS NULL AND t.state IN ('pending', 'delivering') AND NOT r.is_open
+      AND t.updated_at < clock_timestamp() - make_interval(secs => :older_seconds) AND t.id > :after
+    ORDER BY t.id LIMIT :limit
+    """
+)
+
+
+async def orphans(connection: Connection, *, older_seconds: float, after: str, limit: int) -> list[tuple[str, str]]:
+    """(id, state), by id, of tasks that are not handed over and whose run has ended; index ix_task_instances_open."""
+    params = {"older_seconds": older_seconds, "after": after, "limit": limit}
+    return [(row.id, row.state) for row in await connection.execute(_ORPHANS, params)]
 
 
 _SETTLE = text(

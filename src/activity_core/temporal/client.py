@@ -74,6 +74,14 @@ class Temporal:
         except (RuntimeError, RPCError, TimeoutError, OSError) as error:
             raise UnavailableError(f"Temporal can't be reached at {s.temporal_address}") from error
 
+    async def ping(self) -> None:
+        """Raise UnavailableError unless the server answers."""
+        client = await self.client()
+        try:
+            await _bounded(client.service_client.check_health())
+        except RPCError as error:
+            raise UnavailableError("Temporal is not healthy") from error
+
     async def start_run(self, workflow_id: str, given: c.RunInput, *, reuse_closed: bool = False) -> bool:
         """Start a run under REJECT_DUPLICATE; False when the ID was used before, which is success too (R6).
 

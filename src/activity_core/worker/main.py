@@ -100,7 +100,8 @@ async def serve(settings: Settings) -> None:
             _loop("schedules", parts.schedules.sync_pending, lambda: schedules.wait(5.0)),
             _loop("poller", parts.poller.settle_overdue, lambda: asyncio.sleep(0.5)),
             _loop("fires", parts.poller.fire_heads, lambda: asyncio.sleep(0.2)),
-            _loop("reconcile", parts.reconcile.runs, lambda: asyncio.sleep(15.0)),
+            _loop("reconcile runs", parts.reconcile.runs, lambda: asyncio.sleep(15.0)),
+            _loop("reconcile tasks", parts.reconcile.tasks, lambda: asyncio.sleep(15.0)),
         )
     finally:
         await parts.http.close()
