@@ -160,7 +160,7 @@ async def working(bench: Bench) -> AsyncIterator[None]:
             await running
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 async def bench(servers: Servers) -> AsyncIterator[Bench]:
     given = settings_for(servers, await servers.migrated_database())
     settings = Settings(**{name.lower(): value for name, value in given.items()})

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import random
 import re
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -9,10 +10,11 @@ from pathlib import Path
 
 import httpx
 import pytest
+from temporalio.client import Client
 
 from activity_core.dev.child import spawn
 from activity_core.settings import environment_without_settings
-from tests.checker import broken, shared_attempts, unlike_repeats
+from tests.checker import broken, effects_unlike_tasks, quiescent, shared_attempts, strangers, unlike_repeats
 from tests.consumer import Answer, consumer
 from tests.spine.support import create, ended_runs, event_activity, send
 from tests.stack import Servers, eventually, settings_for, start_service, stop_service, temporary_home
@@ -31,6 +33,52 @@ async def own_servers() -> AsyncIterator[Servers]:
             yield servers
         finally:
             await servers.stop()
+
+
+@pytest.fixture(scope="module", autouse=True)
+async def killed_parts(servers: Servers) -> AsyncIterator["asyncio.Task[None]"]:
+    """Begun before the other tests, because what a killed worker had claimed comes back when its lease is over."""
+    running = asyncio.create_task(_kill_parts(servers))
+    yield running
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+async def _kill_parts(servers: Servers) -> None:
+    """Two routers and two workers, of which one each is killed (-9) again and again while events come."""
+    settings = settings_for(servers, await servers.migrated_database())
+    service = await start_service(settings)
+    chance = random.Random(11)
+    try:
+        async with consumer(
+            lambda request, before: Answer(503 if before == 0 and chance.random() < 0.1 else 200)
+        ) as target:
+            slug = "target"
+            response = await service.client.post(
+                "/v1/consumers", json={"slug": slug, "type": "http", "url": target.url}
+            )
+            assert response.status_code == 201, response.text
+            document = event_activity("parts.paid", consumer=slug)
+            document["tasks"][0]["attempt_timeout_seconds"] = 2
+            activity = await create(service.client, document)
+            for first in range(0, EVENTS, 40):
+                doomed = await asyncio.gather(*(service.processes.start(name) for name in ("router", "worker")))
+                before = len(target.requests)
+                numbers = range(first, first + 40)
+                answers = await asyncio.gather(*(send(service.client, "parts.paid", f"parts-{n}", n) for n in numbers))
+                assert {answer.status_code for answer in answers} == {202}
+                await eventually(lambda seen=before: len(target.requests) > seen + chance.randrange(20), within=60)
+                await asyncio.gather(*(process.sigkill() for process in doomed))
+            await ended_runs(service.client, activity, EVENTS, within=120)
+            await eventually(lambda: quiescent(service.database_url), within=60)
+            assert await broken(service.database_url) == {}
+            assert await effects_unlike_tasks(target, service.database_url) == []
+            assert unlike_repeats(target) == [] and shared_attempts(target) == []
+            assert len(target.by_key()) == EVENTS
+            client = await Client.connect(servers.temporal.address)
+            assert await strangers(client, settings["TASK_QUEUE"], service.database_url) == []
+    finally:
+        await stop_service(service)
 
 
 async def test_r28_events_sent_while_temporal_is_down_run_once_when_it_is_back(own_servers: Servers) -> None:
@@ -159,3 +207,9 @@ async def _send_until(client: httpx.AsyncClient, enough: Callable[[], bool]) -> 
     sending.cancel()
     await asyncio.gather(sending, return_exceptions=True)
     return accepted
+
+
+async def test_r26_i1_i2_i5_i6_i7_routers_and_workers_killed_again_and_again_lose_and_double_nothing(
+    killed_parts: "asyncio.Task[None]",
+) -> None:
+    await killed_parts

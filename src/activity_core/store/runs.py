@@ -171,7 +171,7 @@ _START_EVENT_RUN = text(
       UPDATE occurrences SET outcome = 'started', run_id = :run_id, reason_code =
           CASE WHEN clock_timestamp() - due_at > make_interval(secs => :late_after_seconds) THEN 'late' ELSE 'on_time' END,
         decided_at = clock_timestamp(), reason = 'started '
-          || greatest(0, round(extract(epoch FROM clock_timestamp() - due_at), 1)) || ' s after it was due'
+          || greatest(0.0, round(extract(epoch FROM clock_timestamp() - due_at), 1)) || ' s after it was due'
       WHERE activity_id = :activity_id AND key = :key AND outcome = 'waiting' AND kind = 'event'
       RETURNING id, revision, triggered_by, event_uuid, decided_at
     ), run AS (
