@@ -22,6 +22,7 @@ def upgrade() -> None:
         sa.Column("generation", sa.BigInteger(), server_default="1", nullable=False),
         sa.Column("observed_generation", sa.BigInteger(), server_default="0", nullable=False),
         sa.Column("sync_error", sa.Text(), nullable=True),
+        sa.Column("schedule_fingerprint", sa.Text(), nullable=True),
         sa.Column(
             "created_at", sa.DateTime(timezone=True), server_default=sa.text("clock_timestamp()"), nullable=False
         ),

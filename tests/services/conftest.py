@@ -18,6 +18,7 @@ from activity_core.services.activities import Activities
 from activity_core.services.consumers import Consumers
 from activity_core.services.definitions import Definitions
 from activity_core.services.gate import Passed, log_run
+from activity_core.services.http_calls import HttpCaller
 from activity_core.services.routing import Routing
 from activity_core.services.triggering import Triggering
 from activity_core.settings import Settings
@@ -126,8 +127,9 @@ class Bench:
 
 @contextlib.asynccontextmanager
 async def bench_on(settings: Settings) -> AsyncIterator[Bench]:
-    parts = worker.build(settings)
-    database, definitions = parts.database, Definitions()
+    database = Database(settings.asyncpg_url, pool_size=10, application_name="test")
+    parts = await worker.build(settings, database, HttpCaller())
+    definitions = Definitions()
     acceptor = Acceptor(database, max_data_bytes=settings.max_event_data_bytes)
     accepting = asyncio.create_task(acceptor.run())
     try:
@@ -163,6 +165,6 @@ async def working(bench: Bench) -> AsyncIterator[None]:
 @pytest.fixture(scope="module")
 async def bench(servers: Servers) -> AsyncIterator[Bench]:
     given = settings_for(servers, await servers.migrated_database())
-    settings = Settings(**{name.lower(): value for name, value in given.items()})
+    settings = Settings.model_validate({name.lower(): value for name, value in given.items()})
     async with bench_on(settings) as made:
         yield made

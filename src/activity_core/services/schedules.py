@@ -16,6 +16,8 @@ from activity_core.store.locks import try_lock
 from activity_core.temporal.schedules import DesiredSchedule, Schedules
 
 BATCH = 200
+# Looking at one costs a call; with more than this it takes several passes to go round.
+COMPARED_PER_PASS = 500
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
@@ -30,9 +32,45 @@ def desired_schedule(record: ActivityRecord) -> DesiredSchedule | None:
 
 
 class ScheduleSync:
-    def __init__(self, database: Database, schedules: Schedules) -> None:
+    def __init__(self, database: Database, schedules: Schedules, database_id: uuid.UUID) -> None:
         self._database = database
-        self._schedules = schedules
+        self.schedules = schedules
+        self._database_id = database_id
+        self._checked_up_to: uuid.UUID | None = None
+
+    async def reconcile(self) -> None:
+        """Repair schedules that are missing, changed by hand, or left over. One process at a time does it.
+
+        Raises UnavailableError without Temporal. Only schedules that carry this database's mark are touched.
+        """
+        async with self._database.session() as connection, try_lock(connection, "reconcile schedules") as held:
+            if not held:
+                return
+            owned = await self.schedules.owned(self._database_id)
+            wanted = await activities.scheduled(connection)
+            for activity_id in owned - wanted.keys():
+                await activities.mark_unsynced(connection, activity_id)
+                await self._remove_unknown(connection, activity_id)
+            for activity_id in wanted.keys() - owned:
+                await activities.mark_unsynced(connection, activity_id)
+            await self._compare(connection, {key: wanted[key] for key in sorted(wanted.keys() & owned)})
+        await self.sync_pending()
+
+    async def _remove_unknown(self, connection: Connection, activity_id: uuid.UUID) -> None:
+        """A schedule of ours for an activity that this database never had: a backup older than it was restored."""
+        if await activities.by_id(connection, activity_id) is None:
+            log.warning("schedule.orphan_removed", activity_id=str(activity_id))
+            await self.schedules.remove(activity_id)
+
+    async def _compare(self, connection: Connection, wanted: dict[uuid.UUID, str | None]) -> None:
+        """Look at some of the schedules, going round over the passes, and mark those that were changed by hand."""
+        ahead = [key for key in wanted if self._checked_up_to is None or key > self._checked_up_to]
+        turn = ahead[:COMPARED_PER_PASS]
+        self._checked_up_to = turn[-1] if len(ahead) > COMPARED_PER_PASS else None
+        for activity_id in turn:
+            if await self.schedules.fingerprint(activity_id) != wanted[activity_id]:
+                log.warning("schedule.changed_by_hand", activity_id=str(activity_id))
+                await activities.mark_unsynced(connection, activity_id)
 
     async def sync_pending(self) -> None:
         """Sync every activity whose schedule is behind its definition. Raises UnavailableError without Temporal."""
@@ -41,7 +79,10 @@ class ScheduleSync:
             async with self._database.read() as connection:
                 pending = await activities.unsynced(connection, after=after, limit=BATCH)
             for activity_id in pending:
-                await self._sync(activity_id)
+                try:
+                    await self._sync(activity_id)
+                except (ValueError, LookupError):  # a definition that can't be read must not stop the others' (I9)
+                    log.exception("schedule.definition_unreadable", activity_id=str(activity_id))
             if len(pending) < BATCH:
                 return
             after = pending[-1]
@@ -59,15 +100,16 @@ class ScheduleSync:
             return
         desired = desired_schedule(record)
         try:
+            fingerprint = None
             if desired is None:
-                await self._schedules.remove(activity_id)
+                await self.schedules.remove(activity_id)
             else:
-                await self._schedules.put(desired)
+                fingerprint = await self.schedules.put(desired, self._database_id)
         except RPCError as error:
             await activities.mark_sync_error(connection, activity_id, f"{error.status.name}: {error.message}"[:500])
             log.error("schedule.sync_failed", activity_id=str(activity_id), error=str(error))
             if error.status.name in ("UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED"):
                 raise UnavailableError("Temporal can't be reached") from error
             return
-        await activities.mark_synced(connection, activity_id, record.generation)
+        await activities.mark_synced(connection, activity_id, record.generation, fingerprint)
         log.info("schedule.synced", activity_id=str(activity_id), generation=record.generation)

@@ -215,12 +215,32 @@ async def unsynced(connection: Connection, *, after: uuid.UUID | None, limit: in
     return list((await connection.execute(query.order_by(activities.c.id).limit(limit))).scalars())
 
 
-async def mark_synced(connection: Connection, activity_id: uuid.UUID, generation: int) -> None:
+async def mark_synced(connection: Connection, activity_id: uuid.UUID, generation: int, fingerprint: str | None) -> None:
     await connection.execute(
         update(activities)
         .where(activities.c.id == activity_id)
-        .values(observed_generation=func.greatest(activities.c.observed_generation, generation), sync_error=None)
+        .values(
+            observed_generation=func.greatest(activities.c.observed_generation, generation),
+            sync_error=None,
+            schedule_fingerprint=fingerprint,
+        )
     )
+
+
+async def mark_unsynced(connection: Connection, activity_id: uuid.UUID) -> None:
+    """Let the schedule be written again, because it is not what was written."""
+    await connection.execute(
+        update(activities).where(activities.c.id == activity_id).values(generation=activities.c.generation + 1)
+    )
+
+
+async def scheduled(connection: Connection) -> dict[uuid.UUID, str | None]:
+    """Live activities whose schedule was written and should be there, with its fingerprint."""
+    a = activities.c
+    query = select(a.id, a.schedule_fingerprint).where(
+        a.deleted_at.is_(None), a.schedule_fingerprint.is_not(None), a.observed_generation == a.generation
+    )
+    return {row[0]: row[1] for row in await connection.execute(query)}
 
 
 async def mark_sync_error(connection: Connection, activity_id: uuid.UUID, message: str) -> None:

@@ -60,6 +60,8 @@ activities = Table(
     Column("generation", BigInteger, nullable=False, server_default="1"),
     Column("observed_generation", BigInteger, nullable=False, server_default="0"),
     Column("sync_error", Text),
+    # Of the schedule as the server held it after the last write; another one means that somebody changed it.
+    Column("schedule_fingerprint", Text),
     _instant("created_at", now=True),
     _instant("updated_at", now=True),
     _instant("deleted_at", nullable=True),

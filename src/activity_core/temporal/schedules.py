@@ -1,9 +1,11 @@
 """Temporal Schedules: built from our calendars, never from the user's string, and written by one writer each."""
 
+import hashlib
 import uuid
 from dataclasses import dataclass
 from datetime import timedelta
 
+from temporalio.api.schedule.v1 import Schedule as ScheduleProto
 from temporalio.client import (
     Schedule,
     ScheduleActionStartWorkflow,
@@ -20,11 +22,15 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from activity_core.domain import ids
 from activity_core.domain.calendars import Calendar, CalendarRange, Calendars
+from activity_core.errors import UnavailableError
 from activity_core.temporal.client import TASK_TIMEOUT, Temporal
 from activity_core.workflows import contracts as c
 
 # Explicit, because the default is a year; an hour, because ten seconds lose runs in a plain burst.
 CATCHUP_WINDOW = timedelta(hours=1)
+
+# In the memo of every schedule of ours: the id of the database that owns it. A memo can't be changed afterwards.
+MARK = "activity_core_database"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +80,8 @@ class Schedules:
     def __init__(self, temporal: Temporal) -> None:
         self._temporal = temporal
 
-    async def put(self, desired: DesiredSchedule) -> None:
-        """Create the schedule or bring it to what is desired; never deletes and recreates."""
+    async def put(self, desired: DesiredSchedule, database_id: uuid.UUID) -> str:
+        """Create the schedule or bring it to what is desired; never deletes and recreates. Returns its fingerprint."""
         client = await self._temporal.client()
         schedule = build(desired, self._temporal.task_queue)
         schedule_id = ids.schedule_id(desired.activity_id)
@@ -84,9 +90,42 @@ class Schedules:
             return ScheduleUpdate(schedule=schedule)
 
         try:
-            await client.create_schedule(schedule_id, schedule, rpc_timeout=timedelta(seconds=5))
+            await client.create_schedule(
+                schedule_id, schedule, memo={MARK: str(database_id)}, rpc_timeout=timedelta(seconds=5)
+            )
         except ScheduleAlreadyRunningError:
             await client.get_schedule_handle(schedule_id).update(replaced, rpc_timeout=timedelta(seconds=5))
+        found = await self.fingerprint(desired.activity_id)
+        if found is None:
+            raise UnavailableError(f"schedule {schedule_id} vanished while it was written")
+        return found
+
+    async def fingerprint(self, activity_id: uuid.UUID) -> str | None:
+        """Of the schedule as the server holds it: what it does, when and whether it is paused. None: there is none."""
+        client = await self._temporal.client()
+        try:
+            handle = client.get_schedule_handle(ids.schedule_id(activity_id))
+            found = await handle.describe(rpc_timeout=timedelta(seconds=5))
+        except RPCError as error:
+            if error.status == RPCStatusCode.NOT_FOUND:
+                return None
+            raise
+        held = ScheduleProto()
+        held.CopyFrom(found.raw_description.schedule)
+        # notes and counters of remaining actions are no part of what it should be
+        held.state.notes = ""
+        return hashlib.sha256(held.SerializeToString(deterministic=True)).hexdigest()
+
+    async def owned(self, database_id: uuid.UUID) -> set[uuid.UUID]:
+        """Activities of this database that have a schedule. Others' schedules, and other databases', are not looked at."""
+        client = await self._temporal.client()
+        found = set()
+        async for listed in await client.list_schedules(page_size=1000):
+            if not listed.id.startswith("activity-"):
+                continue
+            if (await listed.memo()).get(MARK) == str(database_id):
+                found.add(ids.parse_schedule_id(listed.id))
+        return found
 
     async def remove(self, activity_id: uuid.UUID) -> None:
         """Delete the schedule; one that is gone already is as good."""

@@ -62,11 +62,10 @@ class Parts:
     reconcile: Reconcile
 
 
-def build(settings: Settings) -> Parts:
-    database = Database(
-        settings.asyncpg_url, pool_size=settings.database_pool_size, application_name="activity-core-worker"
-    )
-    definitions, temporal, waiters, http = Definitions(), Temporal(settings), RunWaiters(), HttpCaller()
+async def build(settings: Settings, database: Database, http: HttpCaller) -> Parts:
+    """Wire the services. Raises ConfigurationError when the database can't be served."""
+    served = await deployment.bind(database, settings.temporal_namespace)
+    definitions, temporal, waiters = Definitions(), Temporal(settings), RunWaiters()
     settler = Settler(database, definitions)
     in_flight = InFlight(settings.max_runs_in_flight)
     runs = Runs(database, definitions, temporal, waiters)
@@ -82,7 +81,7 @@ def build(settings: Settings) -> Parts:
         deliveries=deliveries,
         in_flight=in_flight,
         poller=Poller(database, settler, temporal),
-        schedules=ScheduleSync(database, Schedules(temporal)),
+        schedules=ScheduleSync(database, Schedules(temporal), served.database_id),
         reconcile=Reconcile(database, temporal, deliveries),
     )
 
@@ -90,22 +89,26 @@ def build(settings: Settings) -> Parts:
 async def serve(settings: Settings) -> None:
     """Work until SIGTERM, then drain. Raises ConfigurationError when the database can't be served."""
     watch_parent()
-    parts = build(settings)
+    database = Database(
+        settings.asyncpg_url, pool_size=settings.database_pool_size, application_name="activity-core-worker"
+    )
+    http = HttpCaller()
     try:
-        await deployment.bind(parts.database, settings.temporal_namespace)
+        parts = await build(settings, database, http)
         starts, schedules = Wakeup(parts.database, STARTS), Wakeup(parts.database, SCHEDULES)
         await run_until_stopped(
             _steps(parts),
             _starting_loop(parts.starting, starts),
             _loop("schedules", parts.schedules.sync_pending, lambda: schedules.wait(5.0)),
+            _loop("reconcile schedules", parts.schedules.reconcile, lambda: asyncio.sleep(60.0)),
             _loop("poller", parts.poller.settle_overdue, lambda: asyncio.sleep(0.5)),
             _loop("fires", parts.poller.fire_heads, lambda: asyncio.sleep(0.2)),
             _loop("reconcile runs", parts.reconcile.runs, lambda: asyncio.sleep(15.0)),
             _loop("reconcile tasks", parts.reconcile.tasks, lambda: asyncio.sleep(15.0)),
         )
     finally:
-        await parts.http.close()
-        await parts.database.close()
+        await http.close()
+        await database.close()
 
 
 async def _steps(parts: Parts) -> None:
@@ -162,5 +165,8 @@ async def _loop(name: str, work: Callable[[], Awaitable[object]], rest: Callable
             await work()
         except (UnavailableError, RPCError) as error:
             log.warning("loop.waiting", loop=name, error=str(error))
+            await asyncio.sleep(RETRY_SECONDS)
+        except Exception:  # the outermost loop: a bug in one of the duties must not end the others
+            log.exception("loop.failed", loop=name)
             await asyncio.sleep(RETRY_SECONDS)
         await rest()
