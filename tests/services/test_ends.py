@@ -184,7 +184,10 @@ async def test_i8_a_repeated_advance_starts_the_tasks_that_temporal_forgot_and_n
         first = (await task.describe()).run_id
         assert not await bench.parts.runs.advance(run_id)
         assert (await task.describe()).run_id == first
+        # R30: neither is one that has run before our eyes
         await task.terminate()
+        assert not await bench.parts.runs.advance(run_id)
+        assert (await task.describe()).run_id == first
 
 
 async def test_i8_open_tasks_of_an_ended_run_are_closed_when_nothing_delivers_them(

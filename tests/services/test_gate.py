@@ -6,6 +6,7 @@ from collections import Counter
 from datetime import timedelta
 
 import pytest
+from structlog.testing import capture_logs
 
 from activity_core.domain import ids
 from tests.services.conftest import Bench
@@ -46,10 +47,8 @@ async def test_r6_a_row_that_was_decided_otherwise_is_refused(
     bench: Bench, more: dict[str, object], outcome: str
 ) -> None:
     event_type = f"gate.{outcome}"
-    trigger = {"type": "event", "event_types": [event_type]}
-    if "filter" in more:
-        trigger["filter"] = more.pop("filter")
-    activity = await bench.create(trigger=trigger, **more)
+    trigger = {"type": "event", "event_types": [event_type], **{k: v for k, v in more.items() if k == "filter"}}
+    activity = await bench.create(trigger=trigger, enabled=more.get("enabled", True))
     await bench.occur(event_type, f"{outcome}-1")
     assert (await bench.gate(activity, f"{outcome}-1", "x")).verdict == "refused"
     assert await bench.outcomes(activity) == [(outcome, "disabled" if outcome == "disabled" else "filter_false")]
@@ -144,6 +143,24 @@ async def test_r28_the_poller_completes_the_ledger_without_ticks(bench: Bench) -
     await bench.parts.poller.settle_overdue()
     assert ("skipped", "late") in await bench.outcomes(activity)
     assert len(await bench.outcomes(activity)) >= 3
+
+
+async def test_i9_a_definition_that_can_not_be_read_stops_nobody_elses_times(bench: Bench) -> None:
+    made = [(await bench.every_minute(due=1))[0] for _ in range(3)]
+    poison, *sound = made
+    await bench.sql("UPDATE activity_revisions SET effective = '{}' WHERE activity_id = $1", poison)
+    for age, activity in enumerate(reversed(made)):
+        await bench.sql(
+            "UPDATE trigger_state SET next_due_at = now() - make_interval(hours => 1 + $2) WHERE activity_id = $1",
+            activity,
+            age,
+        )
+    with capture_logs() as logged:
+        await bench.parts.poller.settle_overdue()
+    assert {line["event"] for line in logged} == {"activity.settle_failed"}
+    for activity in sound:
+        assert len(await bench.outcomes(activity)) >= 1
+    await bench.sql("UPDATE trigger_state SET next_due_at = NULL WHERE activity_id = $1", poison)
 
 
 async def test_the_poller_leaves_what_somebody_else_is_settling(bench: Bench) -> None:

@@ -5,6 +5,7 @@ import random
 import uuid
 
 import pytest
+from structlog.testing import capture_logs
 
 from activity_core.services.routing import MAX_ATTEMPTS, Routing
 from tests.services.conftest import Bench
@@ -69,20 +70,14 @@ async def test_r26_a_failure_after_some_activities_leaves_all_or_nothing_and_res
     assert await unrouted(bench, "route.lock") == 0
 
 
-async def test_i9_a_definition_that_can_not_be_read_holds_up_no_other_event(bench: Bench) -> None:
-    poison, sound = await bench.on_event("route.poison"), await bench.on_event("route.sound")
+async def test_r26_i9_a_definition_that_can_not_be_read_is_no_trouble_for_the_others(bench: Bench) -> None:
+    poison, sound = await bench.on_event("route.poison"), await bench.on_event("route.poison")
     await bench.sql("UPDATE activity_revisions SET effective = '{}' WHERE activity_id = $1", poison)
-    for n in range(3):
-        await bench.send("route.poison", f"poison-{n}")
-        await bench.send("route.sound", f"sound-{n}")
-    await bench.routing.route_batch()
-    assert await bench.outcomes(sound) == [("waiting", "due")] * 3
-    assert await unrouted(bench, "route.poison") == 3
-    for _ in range(MAX_ATTEMPTS):
-        await bench.sql("UPDATE events SET route_after = now() WHERE type = 'route.poison'")
-        await bench.routing.route_batch()
-    rows = await bench.sql("SELECT routed_at, dead_letter_reason FROM events WHERE type = 'route.poison'")
-    assert all(row[0] is not None and row[1] for row in rows)
+    with capture_logs() as logged:
+        await bench.occur("route.poison", "poison-0", "poison-1")
+    assert {line["event"] for line in logged} == {"definition.unreadable"}
+    assert await bench.outcomes(sound) == [("waiting", "due")] * 2
+    assert await bench.outcomes(poison) == [("dead_letter", "definition_unreadable")] * 2
     # mended and sent again, it runs
     await bench.sql(
         "UPDATE activity_revisions SET effective = (SELECT effective FROM activity_revisions WHERE activity_id = $2) "
@@ -91,8 +86,31 @@ async def test_i9_a_definition_that_can_not_be_read_holds_up_no_other_event(benc
         sound,
     )
     assert (await bench.send("route.poison", "poison-0")).duplicate
-    await Routing(bench.database, bench.definitions).route_batch()
-    assert len(await bench.outcomes(poison)) == 1
+    await bench.routing.route_batch()
+    assert sorted(await bench.outcomes(poison)) == [("dead_letter", "definition_unreadable"), ("waiting", "due")]
+
+
+async def test_i9_an_event_that_can_not_be_routed_holds_up_no_other_and_ends_as_a_dead_letter(bench: Bench) -> None:
+    broken, sound = await bench.on_event("route.stuck"), await bench.on_event("route.sound")
+    (state,) = await bench.sql("DELETE FROM trigger_state WHERE activity_id = $1 RETURNING settled_through", broken)
+    for n in range(3):
+        await bench.send("route.stuck", f"stuck-{n}")
+        await bench.send("route.sound", f"sound-{n}")
+    with capture_logs() as logged:
+        await bench.routing.route_batch()
+    assert {line["event"] for line in logged} == {"events.route_failed", "event.route_failed"}
+    assert await bench.outcomes(sound) == [("waiting", "due")] * 3
+    assert await unrouted(bench, "route.stuck") == 3
+    for _ in range(MAX_ATTEMPTS):
+        await bench.sql("UPDATE events SET route_after = now() WHERE type = 'route.stuck'")
+        with capture_logs():
+            await bench.routing.route_batch()
+    rows = await bench.sql("SELECT routed_at, dead_letter_reason FROM events WHERE type = 'route.stuck'")
+    assert all(row[0] is not None and row[1] for row in rows)
+    await bench.sql("INSERT INTO trigger_state (activity_id, settled_through) VALUES ($1, $2)", broken, state[0])
+    assert (await bench.send("route.stuck", "stuck-0")).duplicate
+    await bench.routing.route_batch()
+    assert await bench.outcomes(broken) == [("waiting", "due")]
 
 
 @pytest.mark.parametrize(

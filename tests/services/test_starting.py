@@ -12,6 +12,7 @@ from activity_core.errors import UnavailableError
 from activity_core.store import ledger
 from activity_core.workflows.contracts import RUN_WORKFLOW, RunInput
 from tests.checker import broken, strangers
+from tests.consumer import Answer, consumer
 from tests.services.conftest import Bench, bench_on, working
 from tests.stack import eventually
 
@@ -170,6 +171,32 @@ async def test_r36_a_time_whose_workflow_was_terminated_before_the_gate_is_adopt
         await bench.parts.temporal.start_fire(f"fire-{activity}", str(activity))
         await temporal_client.get_workflow_handle(f"fire-{activity}").result()
     assert (await bench.ends(activity))[0][0] == "terminated"
+
+
+async def test_r6_r36_an_event_whose_workflow_ended_before_the_gate_is_not_started_again(
+    bench: Bench, temporal_client: Client
+) -> None:
+    """Its ID is spent: the end is recorded as that of its one run."""
+    activity = await bench.on_event("start.early")
+    await bench.occur("start.early", "early-1")
+    workflow_id = bench.workflow_id(activity, "early-1")
+    await bench.parts.temporal.start_run(workflow_id, RunInput(str(activity), "early-1"))
+    handle = temporal_client.get_workflow_handle(workflow_id)
+    await handle.terminate("by the test")
+    first = (await handle.describe()).run_id
+    assert await bench.parts.starting.start_batch() == 1
+    assert [status for status, _ in await bench.ends(activity)] == ["terminated"]
+    assert (await handle.describe()).run_id == first
+
+
+async def test_i8_a_run_that_waited_longer_than_its_step_is_woken_by_its_last_task(bench: Bench) -> None:
+    async with consumer(lambda request, before: Answer(500 if before == 0 else 200)) as target, working(bench):
+        await bench.consumers.create({"slug": "slow", "type": "http", "url": target.url})
+        activity = await bench.on_event("start.slow", consumer="slow")
+        await bench.occur("start.slow", "slow-1")
+        await bench.parts.starting.start_batch()
+        await until_ended(bench, activity, 1)
+        assert len(target.requests) == 2
 
 
 async def test_the_ledger_agrees_with_itself(bench: Bench) -> None:

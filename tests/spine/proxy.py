@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Literal
 
+When = Literal["before", "after"]
 READY_FOR_QUERY = b"Z\x00\x00\x00\x05"
 
 
@@ -20,7 +21,7 @@ class Wire:
         self._front, self._back = found[1], found[3]
         self._server: asyncio.Server | None = None
         self._open: set[asyncio.StreamWriter] = set()
-        self._armed: tuple[bytes, Literal["before", "after"]] | None = None
+        self._armed: tuple[bytes, When] | None = None
         self.port = 0
         self.cuts = 0
 
@@ -40,7 +41,7 @@ class Wire:
         for writer in list(self._open):
             writer.transport.abort()
 
-    def arm(self, marker: str, when: Literal["before", "after"]) -> None:
+    def arm(self, marker: str, when: When) -> None:
         self._armed = (marker.encode(), when)
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

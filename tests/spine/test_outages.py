@@ -6,6 +6,7 @@ import random
 import re
 import sys
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -15,7 +16,7 @@ from temporalio.client import Client
 from activity_core.dev.child import spawn
 from activity_core.settings import environment_without_settings
 from tests.checker import broken, effects_unlike_tasks, quiescent, shared_attempts, strangers, unlike_repeats
-from tests.consumer import Answer, consumer
+from tests.consumer import Answer, Consumer, consumer
 from tests.spine.support import create, ended_runs, event_activity, send
 from tests.stack import Servers, eventually, settings_for, start_service, stop_service, temporary_home
 
@@ -67,7 +68,7 @@ async def _kill_parts(servers: Servers) -> None:
                 numbers = range(first, first + 40)
                 answers = await asyncio.gather(*(send(service.client, "parts.paid", f"parts-{n}", n) for n in numbers))
                 assert {answer.status_code for answer in answers} == {202}
-                await eventually(lambda seen=before: len(target.requests) > seen + chance.randrange(20), within=60)
+                await eventually(partial(_more_than, target, before, chance), within=60)
                 await asyncio.gather(*(process.sigkill() for process in doomed))
             await ended_runs(service.client, activity, EVENTS, within=120)
             await eventually(lambda: quiescent(service.database_url), within=60)
@@ -79,6 +80,10 @@ async def _kill_parts(servers: Servers) -> None:
             assert await strangers(client, settings["TASK_QUEUE"], service.database_url) == []
     finally:
         await stop_service(service)
+
+
+def _more_than(target: Consumer, seen: int, chance: random.Random) -> bool:
+    return len(target.requests) > seen + chance.randrange(20)
 
 
 async def test_r28_events_sent_while_temporal_is_down_run_once_when_it_is_back(own_servers: Servers) -> None:

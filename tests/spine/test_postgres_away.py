@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import httpx
 import pytest
 
+from activity_core.dev.ports import LOOPBACK
 from tests.checker import broken, quiescent
-from tests.spine.proxy import Wire, wire
+from tests.spine.proxy import When, Wire, wire
 from tests.spine.support import Json, create, ended_runs, event_activity, fetch, send
-from tests.stack import LOOPBACK, Process, Processes, Servers, eventually, settings_for
+from tests.stack import Process, Processes, Servers, eventually, settings_for
 
 pytestmark = pytest.mark.fault
 
@@ -104,9 +105,10 @@ async def test_r25_i3_a_statement_that_never_arrived_is_503_and_then_accepted(ca
 async def test_r25_i3_commands_with_a_key_converge_when_the_commit_is_lost(cable: Cable) -> None:
     """The commit of a transaction is a statement of its own: cut there, on both sides of it."""
     path, key = f"/v1/activities/{cable.activity['slug']}/trigger", {"Idempotency-Key": "lost-trigger"}
-    body = {"params": {}}
-    for when in ("before", "after"):
-        cable.wire.arm("COMMIT", when)  # type: ignore[arg-type]
+    body: Json = {"params": {}}
+    moments: tuple[When, When] = ("before", "after")
+    for when in moments:
+        cable.wire.arm("COMMIT", when)
         cuts = cable.wire.cuts
         answer = await cable.client.post(path, json=body, headers=key)
         assert cable.wire.cuts == cuts + 1

@@ -1,12 +1,17 @@
-"""A cron expression as structured calendars, the form in which it is given to a scheduler that reads text differently.
+"""Due times as structured calendars and intervals, the form in which they are given to a scheduler.
 
-A calendar matches a local minute if each of its five fields does; a list of calendars matches if one of them does. What
-a scheduler then makes of gaps and repeats of the local clock is its own affair: its ticks are hints.
+Never as text, which a scheduler reads differently. A calendar matches a local second if each of its fields does; a list
+of calendars and intervals matches if one of them does. What a scheduler then makes of gaps and repeats of the local
+clock is its own affair: its ticks are hints.
 """
 
-from dataclasses import dataclass
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 
 from activity_core.domain.cron import Cron
+from activity_core.domain.times import CronRule, IntervalRule, Times
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,21 +25,46 @@ class CalendarRange:
 
 @dataclass(frozen=True, slots=True)
 class Calendar:
-    """Ranges of each field, ascending, never empty. Second is 0, the year is free; day-of-week is 0 (Sunday) to 6."""
+    """Ranges of each field, ascending; day-of-week is 0 (Sunday) to 6. None is empty but `year`: then it is free."""
 
     minute: tuple[CalendarRange, ...]
     hour: tuple[CalendarRange, ...]
     day_of_month: tuple[CalendarRange, ...]
     month: tuple[CalendarRange, ...]
     day_of_week: tuple[CalendarRange, ...]
+    second: tuple[CalendarRange, ...] = (CalendarRange(0, 0),)
+    year: tuple[CalendarRange, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """Every epoch second `s` with `s % every_seconds == offset_seconds`; the zone plays no part."""
+
+    every_seconds: int
+    offset_seconds: int
 
 
 @dataclass(frozen=True, slots=True)
 class Calendars:
-    """What a schedule is made of: one calendar, or two if either day field is enough, in one zone (IANA name)."""
+    """What a schedule is made of, in one zone (IANA name). Bounds are UTC and inclusive, None where it is open.
+
+    An expression is one calendar, or two if either day field is enough; an interval is one interval; a single instant
+    is one calendar with a year, in UTC.
+    """
 
     zone: str
     calendars: tuple[Calendar, ...]
+    intervals: tuple[Interval, ...] = ()
+    start_at: datetime | None = None
+    end_at: datetime | None = None
+
+    def fingerprint(self) -> str:
+        """64 hex digits that are the same for equal structures, in every process and release, and differ for others.
+
+        What is the same to a scheduler is the same here, however it was written: `*/30` and `0,30`.
+        """
+        plain = json.dumps(asdict(self), sort_keys=True, separators=(",", ":"), default=datetime.isoformat)
+        return hashlib.sha256(plain.encode()).hexdigest()
 
 
 _ANY_DATE = (CalendarRange(1, 31),)
@@ -47,6 +77,30 @@ def compile_calendars(cron: Cron, zone: str) -> Calendars:
     pairs = [(dates, _ANY_WEEKDAY), (_ANY_DATE, weekdays)] if cron.either_day else [(dates, weekdays)]
     minute, hour, month = _ranges(cron.minutes), _ranges(cron.hours), _ranges(cron.months)
     return Calendars(zone, tuple(Calendar(minute, hour, date, month, weekday) for date, weekday in pairs))
+
+
+def compile_times(times: Times) -> Calendars:
+    """Any due times, with their bounds."""
+    rule = times.rule
+    if isinstance(rule, CronRule):
+        compiled = compile_calendars(rule.cron, rule.zone)
+        return Calendars(rule.zone, compiled.calendars, (), times.start_at, times.end_at)
+    if isinstance(rule, IntervalRule):
+        interval = Interval(rule.every_seconds, rule.phase_seconds)
+        return Calendars("UTC", (), (interval,), times.start_at, times.end_at)
+    return Calendars("UTC", (_instant(datetime.fromtimestamp(rule.at, UTC)),), (), times.start_at, times.end_at)
+
+
+def _instant(at: datetime) -> Calendar:
+    return Calendar(
+        minute=_ranges((at.minute,)),
+        hour=_ranges((at.hour,)),
+        day_of_month=_ranges((at.day,)),
+        month=_ranges((at.month,)),
+        day_of_week=_ANY_WEEKDAY,
+        second=_ranges((at.second,)),
+        year=_ranges((at.year,)),
+    )
 
 
 def _ranges(values: tuple[int, ...]) -> tuple[CalendarRange, ...]:

@@ -8,7 +8,10 @@ import uuid
 from collections import OrderedDict
 from datetime import datetime
 
+import structlog
+
 from activity_core.domain import ids
+from activity_core.errors import UnavailableError
 from activity_core.services.settle import Settler
 from activity_core.store import ledger
 from activity_core.store.database import Database
@@ -16,6 +19,8 @@ from activity_core.temporal.client import Temporal
 
 OVERDUE_SECONDS = 2.0
 BATCH = 500
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 
 class Poller:
@@ -30,7 +35,13 @@ class Poller:
         async with self._database.read() as connection:
             overdue = await ledger.overdue(connection, OVERDUE_SECONDS, BATCH)
         for activity_id in overdue:
-            head = await self._settler.settle_overdue(activity_id, OVERDUE_SECONDS)
+            try:
+                head = await self._settler.settle_overdue(activity_id, OVERDUE_SECONDS)
+            except UnavailableError:
+                raise
+            except Exception:  # one activity's trouble must not stop the others' times (I9)
+                log.exception("activity.settle_failed", activity_id=str(activity_id))
+                continue
             if head is not None:
                 self._heads[activity_id] = head
         return len(overdue)

@@ -89,9 +89,20 @@ class Routing:
         await events.mark_routed(connection, [event.id for event in batch])
 
     async def _match(self, connection: Connection, event: EventRecord, candidate: Candidate) -> Match:
-        activity = await self._definitions.get(connection, candidate.activity_id, candidate.revision)
-        decision = decide(activity, event, candidate.activity_id)
+        decision = await self._decide(connection, event, candidate.activity_id, candidate.revision)
         return Match(event, candidate.activity_id, candidate.revision, decision)
+
+    async def _decide(
+        self, connection: Connection, event: EventRecord, activity_id: uuid.UUID, revision: int
+    ) -> Decision:
+        """A definition that can't be read is its own trouble, and not that of the event's other activities (R26, I9)."""
+        try:
+            activity = await self._definitions.get(connection, activity_id, revision)
+        except (ValueError, LookupError) as error:
+            log.exception("definition.unreadable", activity_id=str(activity_id), revision=revision)
+            reason = f"revision {revision} of its definition can't be read ({type(error).__name__}); save it anew"
+            return Decision("dead_letter", "definition_unreadable", reason)
+        return decide(activity, event, activity_id)
 
     async def _write(
         self, connection: Connection, matches: Sequence[Match], locked: dict[uuid.UUID, TriggerState]
@@ -112,8 +123,7 @@ class Routing:
         occurrence = await ledger.by_key(connection, match.activity_id, match.event.event_id)
         if occurrence is None or occurrence.outcome not in REDECIDED or state.deleted:
             return False
-        activity = await self._definitions.get(connection, match.activity_id, state.revision)
-        decision = decide(activity, match.event, match.activity_id)
+        decision = await self._decide(connection, match.event, match.activity_id, state.revision)
         if decision.outcome == occurrence.outcome:
             return False
         decided_at = None if decision.outcome == "waiting" else state.now

@@ -102,7 +102,8 @@ async def _plan(
         return Plan(), False, False
     runs = await ledger.run_spans(connection, activity_id, waiting[0].scheduled_for)
     grace = timedelta(seconds=trigger.misfire_grace_seconds)
-    plan = plan_times(waiting, now=now, grace=grace, runs=runs)
+    # the limit is of no effect: documents do not take `catchup` yet
+    plan = plan_times(waiting, policy=trigger.misfire_policy, now=now, grace=grace, catchup_limit=10, runs=runs)
     groups: dict[Decision, list[datetime]] = defaultdict(list)
     for scheduled_for, decision in plan.decisions.items():
         groups[decision].append(scheduled_for)
