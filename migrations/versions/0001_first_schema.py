@@ -98,6 +98,7 @@ def upgrade() -> None:
         sa.UniqueConstraint("source", "external_id", name=op.f("uq_events_source_external_id")),
     )
     op.create_index("ix_events_accepted_at_id", "events", ["accepted_at", "id"], unique=False)
+    op.create_index("ix_events_type_accepted_at_id", "events", ["type", "accepted_at", "id"], unique=False)
     op.create_index(
         "ix_events_unrouted", "events", ["route_after"], unique=False, postgresql_where=sa.text("routed_at IS NULL")
     )
@@ -165,6 +166,20 @@ def upgrade() -> None:
     )
     op.create_index("ix_occurrences_due_at_id", "occurrences", ["due_at", "id"], unique=False)
     op.create_index("ix_occurrences_event_uuid", "occurrences", ["event_uuid"], unique=False)
+    op.create_index(
+        "ix_occurrences_unusual",
+        "occurrences",
+        ["due_at", "id"],
+        unique=False,
+        postgresql_where=sa.text("outcome NOT IN ('started', 'filtered')"),
+    )
+    op.create_index(
+        "ix_occurrences_waiting",
+        "occurrences",
+        ["activity_id"],
+        unique=False,
+        postgresql_where=sa.text("outcome = 'waiting'"),
+    )
     op.create_index(
         "ix_occurrences_waiting_starts",
         "occurrences",
@@ -325,6 +340,12 @@ def upgrade() -> None:
         sa.UniqueConstraint("run_id", "task_type", "index", name=op.f("uq_task_instances_run_id_task_type_index")),
         sa.UniqueConstraint("uuid", name=op.f("uq_task_instances_uuid")),
     )
+    op.create_index(
+        "ix_task_instances_activity_id_created_at_id",
+        "task_instances",
+        ["activity_id", "created_at", "id"],
+        unique=False,
+    )
     op.create_index("ix_task_instances_created_at_id", "task_instances", ["created_at", "id"], unique=False)
     op.create_index(
         "ix_task_instances_open",
@@ -413,6 +434,7 @@ def downgrade() -> None:
     op.drop_table("ops_runs")
     op.drop_index("ix_task_instances_open", table_name="task_instances", postgresql_where=sa.text("ended_at IS NULL"))
     op.drop_index("ix_task_instances_created_at_id", table_name="task_instances")
+    op.drop_index("ix_task_instances_activity_id_created_at_id", table_name="task_instances")
     op.drop_table("task_instances")
     op.drop_table("run_context")
     op.drop_index("ix_activity_run_ends_activity_id_finished_at", table_name="activity_run_ends")
@@ -438,6 +460,12 @@ def downgrade() -> None:
         table_name="occurrences",
         postgresql_where=sa.text("outcome = 'waiting' AND kind <> 'time'"),
     )
+    op.drop_index("ix_occurrences_waiting", table_name="occurrences", postgresql_where=sa.text("outcome = 'waiting'"))
+    op.drop_index(
+        "ix_occurrences_unusual",
+        table_name="occurrences",
+        postgresql_where=sa.text("outcome NOT IN ('started', 'filtered')"),
+    )
     op.drop_index("ix_occurrences_event_uuid", table_name="occurrences")
     op.drop_index("ix_occurrences_due_at_id", table_name="occurrences")
     op.drop_index("ix_occurrences_activity_id_due_at_id", table_name="occurrences")
@@ -445,6 +473,7 @@ def downgrade() -> None:
     op.drop_table("activity_revisions")
     op.drop_table("idempotency_keys")
     op.drop_index("ix_events_unrouted", table_name="events", postgresql_where=sa.text("routed_at IS NULL"))
+    op.drop_index("ix_events_type_accepted_at_id", table_name="events")
     op.drop_index("ix_events_accepted_at_id", table_name="events")
     op.drop_table("events")
     op.drop_table("deployment")

@@ -128,7 +128,7 @@ class Bench:
 @contextlib.asynccontextmanager
 async def bench_on(settings: Settings) -> AsyncIterator[Bench]:
     database = Database(settings.asyncpg_url, pool_size=10, application_name="test")
-    parts = await worker.build(settings, database, HttpCaller())
+    parts = await worker.build(settings, database, HttpCaller(), HttpCaller())
     definitions = Definitions()
     acceptor = Acceptor(database, max_data_bytes=settings.max_event_data_bytes)
     accepting = asyncio.create_task(acceptor.run())

@@ -164,12 +164,14 @@ async def test_i9_a_definition_that_can_not_be_read_stops_nobody_elses_times(ben
 
 
 async def test_the_poller_leaves_what_somebody_else_is_settling(bench: Bench) -> None:
-    activity, _ = await bench.every_minute(due=1)
+    activity, minutes = await bench.every_minute(due=1, grace_seconds=86_400)
+    await bench.sql("UPDATE trigger_state SET next_due_at = now() - interval '1 h' WHERE activity_id = $1", activity)
     async with bench.database.begin() as connection:
         await connection.exec_driver_sql(f"SELECT 1 FROM trigger_state WHERE activity_id = '{activity}' FOR UPDATE")
-        await bench.sql("SELECT 1")
         assert await bench.parts.settler.settle_overdue(activity, 0) is None
-    assert await bench.outcomes(activity) == []
+        assert await bench.outcomes(activity) == []
+    assert await bench.parts.settler.settle_overdue(activity, 0) == minutes[0]
+    assert await bench.parts.settler.settle_overdue(activity, 3_600) is None, "it is not overdue any more"
 
 
 async def test_a_disabled_activity_owes_nothing_and_its_waiting_times_are_disabled(bench: Bench) -> None:

@@ -9,6 +9,7 @@ from structlog.testing import capture_logs
 
 from activity_core.services.routing import MAX_ATTEMPTS, Routing
 from tests.services.conftest import Bench
+from tests.stack import eventually
 
 
 async def rows_by_event(bench: Bench, event_type: str) -> dict[str, int]:
@@ -40,8 +41,12 @@ async def test_r26_routers_that_are_killed_at_any_point_leave_one_row_for_each_a
 
     for _ in range(15):
         await asyncio.gather(*(route(router) for router in routers))
-    while await unrouted(bench, "route.kill"):
+
+    async def all_routed() -> bool:
         await asyncio.gather(*(router.route_batch() for router in routers))
+        return await unrouted(bench, "route.kill") == 0
+
+    await eventually(all_routed)
     assert await rows_by_event(bench, "route.kill") == {f"kill-{n}": len(made) for n in range(250)}
     for activity in made:
         assert set(await bench.outcomes(activity)) == {("waiting", "due")}
@@ -57,8 +62,11 @@ async def test_r26_a_failure_after_some_activities_leaves_all_or_nothing_and_res
             f"SELECT 1 FROM trigger_state WHERE activity_id = '{sorted(made)[1]}' FOR UPDATE"
         )
         stuck = asyncio.create_task(bench.routing.route_batch())
-        while not await bench.sql("SELECT 1 FROM pg_locks WHERE NOT granted"):  # it waits for the lock
-            await asyncio.wait([stuck], timeout=0.01)
+        waits = (
+            "SELECT 1 FROM pg_locks JOIN pg_stat_activity USING (pid) "
+            "WHERE NOT granted AND datname = current_database()"
+        )
+        await eventually(lambda: bench.sql(waits), what="the router waits for the lock")
         await bench.send("route.free", "free-1")
         await Routing(bench.database, bench.definitions).route_batch()
         assert await bench.outcomes(other) == [("waiting", "due")], "another router goes on with what is free"

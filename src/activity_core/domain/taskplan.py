@@ -17,6 +17,8 @@ from activity_core.domain.templates import Template, TemplateError, compile_temp
 PLAIN_TASKS_PER_WAVE = 20
 MAX_TASKS = 5_000
 MAX_PARAMS_BYTES = 64 * 1024
+# Of all tasks of a run: the plan is recorded in one statement.
+MAX_PLAN_BYTES = 8 * 1024 * 1024
 
 
 class PlanError(ValueError):
@@ -97,6 +99,11 @@ def plan_tasks(activity: Activity, scope: Mapping[str, Any]) -> TaskPlan:
     for position, spec in enumerate(activity.tasks):
         plain_wave = position // PLAIN_TASKS_PER_WAVE
         _plan_entry(spec, scope, f"/tasks/{position}", plain_wave, next_index, planned)
+    size = sum(len(canonical_json(task.params)) for task in planned)
+    if size > MAX_PLAN_BYTES:
+        raise PlanError(
+            f"/tasks: the params of all tasks have {size} bytes, over the limit of {MAX_PLAN_BYTES} for a run"
+        )
     if not planned:
         return TaskPlan((), "no task is due" if activity.tasks else "the definition has no tasks")
     return TaskPlan(tuple(planned), None)

@@ -43,6 +43,10 @@ async def route_loop(database: Database) -> None:
                 log.warning("router.waiting", error=error.detail)
                 await wakeup.pause(PAUSE_SECONDS)
                 continue
+            except Exception:  # the outermost loop: a bug is logged, and the next batch tried
+                log.exception("router.failed")
+                await wakeup.pause(PAUSE_SECONDS)
+                continue
             if routed < BATCH:
                 await wakeup.wait(POLL_SECONDS)
     finally:

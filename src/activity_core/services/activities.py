@@ -21,7 +21,7 @@ from activity_core.errors import (
     SlugTakenError,
 )
 from activity_core.services.definitions import Definitions
-from activity_core.services.settle import first_due, settle_fully
+from activity_core.services.settle import Settler, first_due, settle_fully
 from activity_core.store import activities, consumers, idempotency, ledger
 from activity_core.store.activities import ActivityRecord, RevisionRecord
 from activity_core.store.database import Connection, Database
@@ -187,6 +187,7 @@ class Activities:
     def __init__(self, database: Database, definitions: Definitions) -> None:
         self._database = database
         self._definitions = definitions
+        self._settler = Settler(database, definitions)
 
     async def create(self, value: JsonValue, *, idempotency_key: str | None) -> Saved:
         """Raises InvalidInputError, SlugTakenError, IdempotencyKeyReusedError."""
@@ -204,11 +205,21 @@ class Activities:
 
     async def put(self, ref: str, value: JsonValue, *, if_match: int | None) -> Saved:
         """Create or replace; the unknown UUID is a NotFoundError, because ids are ours to give."""
+        await self._settle(ref)
         try:
             return await self._put(ref, value, if_match)
         except SlugTakenError:
             # somebody created it between our look and our insert: then this one replaces it
             return await self._put(ref, value, if_match)
+
+    async def _settle(self, ref: str) -> None:
+        """Settle what a long outage left, in bounded transactions, before the one of the change."""
+        async with self._database.read() as connection:
+            try:
+                record = await find(connection, ref)
+            except (NotFoundError, GoneError):
+                return
+        await self._settler.settle(record.id, None)
 
     async def _put(self, ref: str, value: JsonValue, if_match: int | None) -> Saved:
         async with self._database.begin() as connection:
@@ -218,6 +229,7 @@ class Activities:
 
     async def delete(self, ref: str, *, if_match: int | None) -> None:
         """Settle, give waiting rows the outcome `deleted`, and let the schedule be removed. Open runs finish."""
+        await self._settle(ref)
         async with self._database.begin() as connection:
             record = await find(connection, ref)
             state = await ledger.lock(connection, record.id)

@@ -1,5 +1,6 @@
 """Fetch what a run's definition needs to know, once: the first answer is kept and a repeated step reads it."""
 
+import asyncio
 import uuid
 from urllib.parse import urlencode
 
@@ -28,8 +29,8 @@ class ContextResolver:
         self._runs = runs_service
         self._http = http
 
-    async def resolve(self, run_id: uuid.UUID, position: int) -> None:
-        """Fetch one source and keep its value. Raises ContextError."""
+    async def resolve(self, run_id: uuid.UUID, position: int, *, tries: int, pause_seconds: float) -> None:
+        """Fetch one source and keep its value. Raises ContextError when the last of the tries failed."""
         async with self._database.read() as connection:
             run = await runs.progress(connection, run_id)
             if run is None or run.status is not None:
@@ -38,9 +39,21 @@ class ContextResolver:
             source = activity.context[position]
             if not isinstance(source, HttpContext) or source.name in await runs.context(connection, run_id):
                 return
-        value = await self._fetch(activity, source, scope)
+        value = await self._try(activity, source, scope, tries, pause_seconds)
         async with self._database.begin() as connection:
             await runs.keep_context(connection, run_id, source.name, value)
+
+    async def _try(
+        self, activity: Activity, source: HttpContext, scope: dict[str, JsonValue], tries: int, pause_seconds: float
+    ) -> JsonValue:
+        for left in reversed(range(tries)):
+            try:
+                return await self._fetch(activity, source, scope)
+            except ContextError as error:
+                if not error.retry or not left:
+                    raise
+                await asyncio.sleep(pause_seconds)
+        raise AssertionError("at least one try")
 
     async def _fetch(self, activity: Activity, source: HttpContext, scope: dict[str, JsonValue]) -> JsonValue:
         where = f"context '{source.name}'"
@@ -50,9 +63,10 @@ class ContextResolver:
         except TemplateError as error:
             raise ContextError(f"{where}: {error}", retry=False) from error
         try:
-            answer = await self._http.call(
-                "GET", with_query(url, query), deadline_seconds=source.timeout_seconds, max_bytes=MAX_BYTES
-            )
+            async with self._http.slot(url):
+                answer = await self._http.call(
+                    "GET", with_query(url, query), deadline_seconds=source.timeout_seconds, max_bytes=MAX_BYTES
+                )
         except HttpCallError as error:
             raise ContextError(f"{where}: {error}", retry=True) from error
         if not 200 <= answer.status < 300:

@@ -16,7 +16,7 @@ import structlog
 from activity_core.domain.documents import stored_consumer
 from activity_core.domain.json_values import JsonError, JsonValue, canonical_json, parse_json
 from activity_core.errors import NotFoundError, UnavailableError
-from activity_core.services.http_calls import HttpAnswer, HttpCaller, HttpCallError
+from activity_core.services.http_calls import HttpAnswer, HttpBusyError, HttpCaller, HttpCallError
 from activity_core.services.waiters import RunWaiters
 from activity_core.store import runs, tasks
 from activity_core.store.database import Database
@@ -26,6 +26,7 @@ from activity_core.temporal.client import Temporal
 RETRIED_STATUSES = frozenset({408, 409, 425, 429})
 MAX_RETRY_AFTER_SECONDS = 3_600
 MAX_KEPT_ERROR = 1_000
+BUSY_SECONDS = 5.0
 MAX_OUTPUT_BYTES = 64 * 1024
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
@@ -60,11 +61,10 @@ class Deliveries:
         self._http = http
 
     async def deliver_to_log(self, task_id: str) -> None:
-        """The hand-over is the log line, and its record one statement."""
+        """The hand-over is the log line. A repeated step writes it again: at least once, as with every consumer (R37)."""
         settled = await self._settle(task_id, "completed")
-        if settled.moved:
-            # the task's content is what this consumer is for
-            log.info("task.logged", task_id=task_id, params=settled.params)
+        # the task's content is what this consumer is for
+        log.info("task.logged", task_id=task_id, params=settled.params)
 
     async def deliver_to_inbox(self, task_id: str) -> None:
         """The hand-over is that the task waits for its report."""
@@ -82,25 +82,32 @@ class Deliveries:
         """One attempt. Raises RetryDeliveryError or RefusedDeliveryError; returns when the task has ended."""
         async with self._database.session() as connection:
             delivery = await tasks.delivery(connection, task_id)
-            if delivery is None:
-                raise NotFoundError(f"there is no task '{task_id}'")
-            if delivery.state in TERMINAL:
-                await self._wake_again(delivery.run_id)
-                return
+        if delivery is None:
+            raise NotFoundError(f"there is no task '{task_id}'")
+        if delivery.state in TERMINAL:
+            await self._wake_again(delivery.run_id)
+            return
+        if delivery.consumer_document is None:
+            raise RefusedDeliveryError(f"the consumer '{delivery.consumer}' does not exist any more")
+        url = stored_consumer(delivery.consumer_document).url
+        try:
+            async with self._http.slot(url):
+                await self._attempt(url, delivery, attempt)
+        except HttpBusyError as error:
+            raise RetryDeliveryError(str(error), BUSY_SECONDS) from error
+
+    async def _attempt(self, url: str, delivery: Delivery, attempt: Attempt) -> None:
+        async with self._database.session() as connection:
             body = await tasks.begin_attempt(
                 connection,
                 attempt.attempt_id,
-                task_id=task_id,
+                task_id=delivery.task_id,
                 execution_id=delivery.execution_id,
                 temporal_attempt=attempt.number,
                 worker=attempt.worker,
                 body=_body(delivery),
             )
-        if delivery.consumer_document is None:
-            error = f"the consumer '{delivery.consumer}' does not exist any more"
-            await self._end_attempt(attempt, "refused", error=error)
-            raise RefusedDeliveryError(error)
-        answer = await self._send(stored_consumer(delivery.consumer_document).url, body, delivery, attempt)
+        answer = await self._send(url, body, delivery, attempt)
         await self._judge(delivery, attempt, answer)
 
     async def _send(self, url: str, body: bytes, delivery: Delivery, attempt: Attempt) -> HttpAnswer:

@@ -60,7 +60,10 @@ async def log_run(
     if occurrence is None:
         return Passed("refused", run_id)
     activity = await definitions.get(connection, activity_id, occurrence.revision)
-    await _start(connection, state, occurrence, activity, workflow_id, run_id, execution_run_id, now)
+    if not await _start(connection, state, occurrence, activity, workflow_id, run_id, execution_run_id, now):
+        # an event's row may be started without the ledger's lock: then the one that did owns the run
+        owner = await runs.owner(connection, run_id)
+        return Passed("go" if owner == execution_run_id else "refused", run_id, occurrence.revision)
     return Passed("go", run_id, occurrence.revision)
 
 
@@ -73,10 +76,12 @@ async def _start(
     run_id: uuid.UUID,
     execution_run_id: str,
     now: datetime,
-) -> None:
+) -> bool:
     waited = max(0.0, (now - occurrence.due_at).total_seconds())
     reason_code = "late" if occurrence.kind != "time" and waited > LATE_AFTER_SECONDS else "on_time"
-    await ledger.start(connection, occurrence.id, run_id, reason_code, f"started {waited:.1f} s after it was due", now)
+    reason = f"started {waited:.1f} s after it was due"
+    if not await ledger.start(connection, occurrence.id, run_id, reason_code, reason, now):
+        return False
     window_start, window_end = occurrence.interval_start, occurrence.scheduled_for
     if occurrence.kind == "manual" and isinstance(activity.trigger, CronTrigger):
         # overlaps with the window of the next nominal time, which is what asking for a run in between means
@@ -98,6 +103,7 @@ async def _start(
             "started_at": now,
         },
     )
+    return True
 
 
 class Gate:

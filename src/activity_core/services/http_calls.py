@@ -5,12 +5,16 @@ answer unpacks to; so there is one deadline over everything, and bytes are count
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import httpx
 
 MAX_RESPONSE_BYTES = 1024 * 1024
+PER_ORIGIN = 50
+QUEUED_PER_ORIGIN = 150
+TURN_SECONDS = 30.0
 
 
 class HttpCallError(Exception):
@@ -21,6 +25,13 @@ class HttpCallError(Exception):
         self.sent = sent
 
 
+class HttpBusyError(HttpCallError):
+    """Too much is on its way to this origin already; nothing was sent."""
+
+    def __init__(self, origin: str) -> None:
+        super().__init__(f"too many calls to {origin} are under way", sent=False)
+
+
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
     status: int
@@ -29,17 +40,51 @@ class HttpAnswer:
     truncated: bool
 
 
-class HttpCaller:
-    """One client per process. Redirects are not followed, proxies of the environment not used, answers not unpacked."""
+class _Origin:
+    def __init__(self) -> None:
+        self.users = 0
+        self.places = asyncio.Semaphore(PER_ORIGIN)
 
-    def __init__(self, *, max_connections: int = 200) -> None:
+
+class HttpCaller:
+    """One client per process. Redirects are not followed, proxies of the environment not used, answers not unpacked.
+
+    An origin (scheme, host, port) has only so many calls at a time and so many waiting, so that one that hangs does not
+    take the others' connections (I9).
+    """
+
+    def __init__(self, *, max_connections: int = 1_000) -> None:
+        self._origins: dict[str, _Origin] = {}
         self._client = httpx.AsyncClient(
             follow_redirects=False,
             trust_env=False,
-            timeout=httpx.Timeout(None),
+            timeout=httpx.Timeout(None, pool=5.0),
             limits=httpx.Limits(max_connections=max_connections, max_keepalive_connections=50),
             headers={"User-Agent": "activity-core", "Accept-Encoding": "identity"},
         )
+
+    @asynccontextmanager
+    async def slot(self, url: str) -> AsyncIterator[None]:
+        """A place among the calls to this URL's origin; waits its turn for a while. Raises HttpBusyError."""
+        name = "/".join(url.split("/", 3)[:3])
+        origin = self._origins.setdefault(name, _Origin())
+        if origin.users >= PER_ORIGIN + QUEUED_PER_ORIGIN:
+            raise HttpBusyError(name)
+        origin.users += 1
+        try:
+            try:
+                async with asyncio.timeout(TURN_SECONDS):
+                    await origin.places.acquire()
+            except TimeoutError as error:
+                raise HttpBusyError(name) from error
+            try:
+                yield
+            finally:
+                origin.places.release()
+        finally:
+            origin.users -= 1
+            if not origin.users:
+                self._origins.pop(name, None)
 
     async def call(
         self,
@@ -67,6 +112,8 @@ class HttpCaller:
                 )
         except TimeoutError as error:
             raise HttpCallError(f"no answer within {deadline_seconds:g} s", sent=True) from error
+        except httpx.PoolTimeout as error:
+            raise HttpCallError("no free connection", sent=False) from error
         except (httpx.ConnectError, httpx.UnsupportedProtocol, httpx.InvalidURL, httpx.LocalProtocolError) as error:
             raise HttpCallError(f"can't connect: {error}", sent=False) from error
         except httpx.HTTPError as error:

@@ -1,10 +1,12 @@
 """True ends for runs and tasks whose workflow ended without our code (R36): terminated, timed out, forgotten."""
 
 import uuid
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 
 import structlog
 
+from activity_core.errors import UnavailableError
 from activity_core.services.deliveries import Deliveries
 from activity_core.store import ledger, runs, tasks
 from activity_core.store.database import Database
@@ -21,8 +23,15 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 
 class Reconcile:
-    def __init__(self, database: Database, temporal: Temporal, deliveries: Deliveries) -> None:
+    def __init__(
+        self,
+        database: Database,
+        temporal: Temporal,
+        deliveries: Deliveries,
+        cancel_open_tasks: Callable[[uuid.UUID], Awaitable[None]],
+    ) -> None:
         self._database = database
+        self._cancel_open_tasks = cancel_open_tasks
         self._temporal = temporal
         self._deliveries = deliveries
 
@@ -41,7 +50,12 @@ class Reconcile:
             async with self._database.read() as connection:
                 batch = await runs.open_runs(connection, older_seconds=OLDER_SECONDS, after=after, limit=BATCH)
             for run in batch:
-                await self._run(run)
+                try:
+                    await self._run(run)
+                except UnavailableError:
+                    raise
+                except Exception:  # one run's trouble must not keep the others from their ends (I9)
+                    log.exception("run.reconcile_failed", run_id=str(run.run_id))
             if len(batch) < BATCH:
                 return
             after = batch[-1].run_id
@@ -61,17 +75,29 @@ class Reconcile:
             async with self._database.read() as connection:
                 batch = await tasks.orphans(connection, older_seconds=OLDER_SECONDS, after=after, limit=BATCH)
             for task_id, state in batch:
-                execution = await self._temporal.execution(task_id)
-                if execution is not None and execution.status != "running":
-                    await self._deliveries.close(task_id, "failed", f"its workflow ended ({execution.status})")
-                elif execution is None and state == "pending":
-                    await self._deliveries.close(task_id, "cancelled", "its run ended before it was started")
-                elif execution is None:
-                    reason = "Temporal does not know its workflow any more; the effect may have happened"
-                    await self._deliveries.close(task_id, "failed", reason)
+                try:
+                    await self._orphan(task_id, state)
+                except UnavailableError:
+                    raise
+                except Exception:  # see _all_runs
+                    log.exception("task.reconcile_failed", task_id=task_id)
             if len(batch) < BATCH:
                 return
             after = batch[-1][0]
+
+    async def _orphan(self, task_id: str, state: str) -> None:
+        execution = await self._temporal.execution(task_id)
+        if execution is not None and execution.status != "running":
+            await self._close(task_id, execution.status)
+        elif execution is None and state == "pending":
+            await self._deliveries.close(task_id, "cancelled", "its run ended before it was started")
+        elif execution is None:
+            reason = "Temporal does not know its workflow any more; the effect may have happened"
+            await self._deliveries.close(task_id, "failed", reason)
+
+    async def _close(self, task_id: str, workflow_status: str) -> None:
+        state = "cancelled" if workflow_status == "cancelled" else "failed"
+        await self._deliveries.close(task_id, state, f"its workflow ended ({workflow_status})")
 
     async def _run(self, run: OpenRun) -> None:
         execution = await self._temporal.execution(run.workflow_id)
@@ -95,7 +121,7 @@ class Reconcile:
             if execution is None:
                 wake = True  # never started: advance starts what is missing
             elif execution.status != "running":
-                await self._deliveries.close(task_id, "failed", f"its workflow ended ({execution.status})")
+                await self._close(task_id, execution.status)
         if wake:
             await self._temporal.signal_settled(run.workflow_id)
 
@@ -109,3 +135,5 @@ class Reconcile:
             if ended:
                 await ledger.wake_if_waiting(connection, run.activity_id)
                 log.warning("run.reconciled", run_id=str(run.run_id), status=status)
+        if ended and status in ("cancelled", "terminated", "timed_out"):
+            await self._cancel_open_tasks(run.run_id)

@@ -6,7 +6,7 @@ a redelivery decides under the current revision.
 
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 
@@ -107,7 +107,7 @@ class Routing:
     async def _write(
         self, connection: Connection, matches: Sequence[Match], locked: dict[uuid.UUID, TriggerState]
     ) -> None:
-        rows = [_row(match, locked[match.activity_id]) for match in matches]
+        rows = [_row(await self._stopped(connection, match, locked), locked[match.activity_id]) for match in matches]
         if not rows:
             return
         inserted = {(row["activity_id"], row["key"]) for row in await ledger.insert_rows(connection, rows)}
@@ -117,6 +117,14 @@ class Routing:
                 starts |= await self._redecide(connection, match, locked[match.activity_id])
         if starts:
             await notify(connection, STARTS)
+
+    async def _stopped(self, connection: Connection, match: Match, locked: dict[uuid.UUID, TriggerState]) -> Match:
+        """Disabling stops what is on its way too: also events that were accepted before and not routed yet."""
+        state = locked[match.activity_id]
+        if match.decision.outcome != "waiting" or state.deleted or state.revision == match.revision:
+            return match
+        now = await self._decide(connection, match.event, match.activity_id, state.revision)
+        return replace(match, decision=now) if now.outcome == "disabled" else match
 
     async def _redecide(self, connection: Connection, match: Match, state: TriggerState) -> bool:
         """A redelivery: what was not final is decided again, under the revision in force now. True if it is to start."""

@@ -26,6 +26,9 @@ from activity_core.temporal.client import Temporal
 from activity_core.workflows import contracts as c
 
 WAIT_SECONDS = 1.0
+# A step that goes from wave to wave stops after this and is called again: its time is bounded, a run's is not.
+ADVANCE_SECONDS = 20.0
+CONCURRENT_STARTS = 50
 TERMINAL_FAILURES = ("failed", "cancelled")
 MAX_REASON = 1_000
 
@@ -38,6 +41,7 @@ class Runs:
         self._definitions = definitions
         self._temporal = temporal
         self._waiters = waiters
+        self._starts = asyncio.Semaphore(CONCURRENT_STARTS)
 
     async def begin(self, activity_id: uuid.UUID, key: str, execution_run_id: str) -> c.BeginResult:
         """Pass the gate; when no context is to be fetched, go on to `advance` in the same step."""
@@ -50,8 +54,8 @@ class Runs:
         log.debug("run.started", run_id=str(passed.run_id), activity_id=str(activity_id), key=key)
         if resolve:
             return c.BeginResult("go", str(passed.run_id), resolve)
-        ended = await self.advance(passed.run_id, run)
-        return c.BeginResult("ended" if ended else "go", str(passed.run_id))
+        advanced = await self.advance(passed.run_id, run)
+        return c.BeginResult("ended" if advanced.ended else "go", str(passed.run_id), again=advanced.again)
 
     async def _pass_gate(
         self, activity_id: uuid.UUID, key: str, execution_run_id: str
@@ -75,12 +79,13 @@ class Runs:
         async with self._database.begin() as connection:
             return None, await log_run(connection, self._definitions, activity_id, key, execution_run_id)
 
-    async def advance(self, run_id: uuid.UUID, run: RunProgress | None = None) -> bool:
-        """Plan, spawn, wait a moment, go on with the next wave, end. True when the run has ended.
+    async def advance(self, run_id: uuid.UUID, run: RunProgress | None = None) -> c.AdvanceResult:
+        """Plan, spawn, wait a moment, go on with the next wave, end; a long way of waves in several calls.
 
         `run`: the run as the gate has just made it, to save a read.
         """
         startable: Sequence[Startable] | None = None
+        until = asyncio.get_running_loop().time() + ADVANCE_SECONDS
         if run is None:
             async with self._database.read() as connection:
                 run = await runs.progress(connection, run_id)
@@ -91,13 +96,15 @@ class Runs:
                 run = await self._spawn_and_wait(run, startable)
                 startable = None
                 if run is not None and run.status is None and run.open_tasks > 0:
-                    return False
+                    return c.AdvanceResult(ended=False)
             elif run.wave + 1 < run.waves:
+                if asyncio.get_running_loop().time() > until:
+                    return c.AdvanceResult(ended=False, again=True)
                 run = await self._next_wave(run)
             else:
                 await self._end_by_tasks(run)
-                return True
-        return True
+                return c.AdvanceResult(ended=True)
+        return c.AdvanceResult(ended=True)
 
     async def _spawn_and_wait(self, run: RunProgress, startable: Sequence[Startable] | None) -> RunProgress | None:
         """Start what has not started of the wave, and wait for it up to a second."""
@@ -105,13 +112,17 @@ class Runs:
             async with self._database.read() as connection:
                 startable = await tasks.startable(connection, run.run_id, run.wave)
         with self._waiters.waiting(run.run_id) as settled:
-            await asyncio.gather(*(self._temporal.start_task(task_input(task)) for task in startable))
+            await asyncio.gather(*(self._start(task) for task in startable))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(WAIT_SECONDS):
                     await settled.wait()
         # only after this process is no waiter any more: who lowers the count from here on sends a signal
         async with self._database.read() as connection:
             return await runs.progress(connection, run.run_id)
+
+    async def _start(self, task: Startable) -> None:
+        async with self._starts:
+            await self._temporal.start_task(task_input(task))
 
     async def _next_wave(self, run: RunProgress) -> RunProgress | None:
         async with self._database.begin() as connection:

@@ -85,7 +85,11 @@ class Starting:
         async with self._database.session() as connection:
             for claim, error in failed:
                 passing = isinstance(error, UnavailableError)
-                delay = RETRY_SECONDS if passing else min(RETRY_SECONDS * 2**claim.start_attempts, MAX_RETRY_SECONDS)
+                delay = (
+                    RETRY_SECONDS
+                    if passing
+                    else min(RETRY_SECONDS * 2 ** min(claim.start_attempts, 10), MAX_RETRY_SECONDS)
+                )
                 await ledger.release_start(connection, claim.id, delay)
                 if not passing:
                     log.error("run.start_failed", key=claim.key, error=f"{type(error).__name__}: {error}")

@@ -67,7 +67,9 @@ class Database:
             async with self.engine.begin() as connection:
                 yield connection
         except (DBAPIError, PoolTimeoutError, OSError, TimeoutError) as error:
-            raise translated(error) from error
+            if (unavailable := translated(error)) is error:
+                raise  # `from error` would make it its own cause
+            raise unavailable from error
 
     def read(self) -> AbstractAsyncContextManager[Connection]:
         """A connection for reads: each statement for itself, because a transaction would cost two more round trips."""
@@ -80,7 +82,9 @@ class Database:
             async with self._autocommit.connect() as connection:
                 yield connection
         except (DBAPIError, PoolTimeoutError, OSError, TimeoutError) as error:
-            raise translated(error) from error
+            if (unavailable := translated(error)) is error:
+                raise
+            raise unavailable from error
 
     async def listen_connection(self) -> asyncpg.Connection:
         """A connection of its own for LISTEN. The caller keeps a reference and closes it."""

@@ -114,7 +114,7 @@ _REOPEN = text(
       WHERE e.id = ANY(:ids) AND e.routed_at IS NOT NULL AND (e.dead_letter_reason IS NOT NULL OR EXISTS (
         SELECT 1 FROM occurrences o WHERE o.event_uuid = e.id AND o.outcome IN ('disabled', 'filter_error', 'dead_letter')
       ))
-      ORDER BY e.id FOR UPDATE SKIP LOCKED
+      ORDER BY e.id FOR NO KEY UPDATE SKIP LOCKED
     )
     """
 ).bindparams(bindparam("ids", type_=ARRAY(UUID())))
@@ -175,7 +175,7 @@ async def claim_unrouted(connection: Connection, limit: int) -> list[EventRecord
         .where(events.c.routed_at.is_(None), events.c.route_after <= text("clock_timestamp()"))
         .order_by(events.c.route_after)
         .limit(limit)
-        .with_for_update(skip_locked=True)
+        .with_for_update(skip_locked=True, key_share=True)
     )
     return [EventRecord(*row) for row in await connection.execute(query)]
 
@@ -193,7 +193,11 @@ async def unrouted_ids(connection: Connection, limit: int) -> list[uuid.UUID]:
 
 async def claim_one(connection: Connection, event_uuid: uuid.UUID) -> EventRecord | None:
     """Lock one unrouted event; None if it is routed or in somebody else's hands."""
-    query = _query().where(events.c.id == event_uuid, events.c.routed_at.is_(None)).with_for_update(skip_locked=True)
+    query = (
+        _query()
+        .where(events.c.id == event_uuid, events.c.routed_at.is_(None))
+        .with_for_update(skip_locked=True, key_share=True)
+    )
     row = (await connection.execute(query)).one_or_none()
     return EventRecord(*row) if row else None
 

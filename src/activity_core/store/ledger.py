@@ -51,6 +51,10 @@ class OccurrenceRecord:
     start_attempts: int
 
 
+# Written out and never bound: with parameters the generic plan of a prepared statement can't use the partial indexes.
+WAITING = text("outcome = 'waiting'")
+WAITING_TIME = text("outcome = 'waiting' AND kind = 'time'")
+
 COLUMNS = [occurrences.c[name] for name in OccurrenceRecord.__dataclass_fields__]
 
 _LOCK = text(
@@ -203,7 +207,7 @@ async def waiting_times(connection: Connection, activity_id: uuid.UUID) -> list[
     o = occurrences.c
     query = (
         select(o.scheduled_for, o.interval_start)
-        .where(o.activity_id == activity_id, o.kind == "time", o.outcome == "waiting")
+        .where(o.activity_id == activity_id, WAITING_TIME)
         .order_by(o.scheduled_for)
     )
     return [WaitingTime(row.scheduled_for, row.interval_start) for row in await connection.execute(query)]
@@ -261,13 +265,14 @@ async def by_id(connection: Connection, occurrence_id: uuid.UUID) -> OccurrenceR
 
 async def start(
     connection: Connection, occurrence_id: uuid.UUID, run_id: uuid.UUID, reason_code: str, reason: str, now: datetime
-) -> None:
-    """`waiting` → `started`. The caller is the gate, and holds the lock."""
-    await connection.execute(
+) -> bool:
+    """`waiting` → `started`; False if somebody else decided it. The caller is the gate, and holds the lock."""
+    result = await connection.execute(
         update(occurrences)
-        .where(occurrences.c.id == occurrence_id, occurrences.c.outcome == "waiting")
+        .where(occurrences.c.id == occurrence_id, WAITING)
         .values(outcome="started", reason_code=reason_code, reason=reason, run_id=run_id, decided_at=now)
     )
+    return result.rowcount == 1
 
 
 async def end_waiting(
@@ -275,9 +280,7 @@ async def end_waiting(
 ) -> None:
     """Give everything that waits for this activity one outcome. The caller holds the lock."""
     o = occurrences.c
-    statement = update(occurrences).where(o.activity_id == activity_id, o.outcome == "waiting")
-    if only_times:
-        statement = statement.where(o.kind == "time")
+    statement = update(occurrences).where(o.activity_id == activity_id, WAITING_TIME if only_times else WAITING)
     await connection.execute(
         statement.values(
             outcome=decision.outcome, reason_code=decision.reason_code, reason=decision.reason, decided_at=now
@@ -286,9 +289,9 @@ async def end_waiting(
 
 
 async def manual_waits(connection: Connection, activity_id: uuid.UUID) -> bool:
-    """Whether a manual run has been asked for and not begun."""
+    """Whether a manual run has been asked for and not begun; index ix_occurrences_waiting."""
     o = occurrences.c
-    query = select(o.id).where(o.activity_id == activity_id, o.outcome == "waiting", o.kind == "manual").limit(1)
+    query = select(o.id).where(o.activity_id == activity_id, WAITING, text("kind = 'manual'")).limit(1)
     return (await connection.scalar(query)) is not None
 
 

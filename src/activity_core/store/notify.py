@@ -15,6 +15,7 @@ from activity_core.store.database import Connection, Database
 EVENTS = "activity_core_events"
 STARTS = "activity_core_starts"
 SCHEDULES = "activity_core_schedules"
+LISTEN_SECONDS = 10.0
 
 
 async def notify(connection: Connection, channel: str) -> None:
@@ -54,12 +55,16 @@ class Wakeup:
     async def _ensure_listening(self) -> None:
         if self._connection is not None and not self._connection.is_closed():
             return
+        connection: asyncpg.Connection | None = None
         try:
-            self._connection = await self._database.listen_connection()
-            for channel in self._channels:
-                await self._connection.add_listener(channel, self._heard)
-        except (UnavailableError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
-            self._connection = None  # polling goes on
+            async with asyncio.timeout(LISTEN_SECONDS):
+                connection = await self._database.listen_connection()
+                for channel in self._channels:
+                    await connection.add_listener(channel, self._heard)
+            self._connection = connection
+        except (UnavailableError, OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
+            if connection is not None:
+                connection.terminate()  # half a listener; polling goes on
 
     def _heard(self, *_: Any) -> None:
         self._event.set()

@@ -129,6 +129,7 @@ events = Table(
     UniqueConstraint("source", "external_id"),
     Index("ix_events_unrouted", "route_after", postgresql_where=text("routed_at IS NULL")),
     Index("ix_events_accepted_at_id", "accepted_at", "id"),
+    Index("ix_events_type_accepted_at_id", "type", "accepted_at", "id"),
 )
 
 # The ledger: one row per nominal time, per event of a matching activity, per manual request (R22).
@@ -165,6 +166,9 @@ occurrences = Table(
         "scheduled_for",
         postgresql_where=text("outcome = 'waiting' AND kind = 'time'"),
     ),
+    Index("ix_occurrences_waiting", "activity_id", postgresql_where=text("outcome = 'waiting'")),
+    # What went otherwise than planned is looked for often, and is rare.
+    Index("ix_occurrences_unusual", "due_at", "id", postgresql_where=text("outcome NOT IN ('started', 'filtered')")),
     Index(
         "ix_occurrences_waiting_starts",
         "start_after",
@@ -258,6 +262,7 @@ task_instances = Table(
     UniqueConstraint("uuid"),
     UniqueConstraint("run_id", "task_type", "index"),
     Index("ix_task_instances_created_at_id", "created_at", "id"),
+    Index("ix_task_instances_activity_id_created_at_id", "activity_id", "created_at", "id"),
     Index("ix_task_instances_open", "state", "created_at", postgresql_where=text("ended_at IS NULL")),
 )
 

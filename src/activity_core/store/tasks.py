@@ -362,7 +362,8 @@ _BEGIN_ATTEMPT = text(
     """
     WITH task AS (
       UPDATE task_instances SET state = 'delivering', state_rank = 1, updated_at = clock_timestamp()
-      WHERE id = :task_id AND state_rank < 1
+      WHERE id = :task_id AND state_rank <= 1
+      RETURNING id
     ), attempt AS (
       INSERT INTO ops_attempts (activity_attempt_id, activity_execution_id, temporal_attempt, worker)
       VALUES (:attempt_id, :execution_id, :temporal_attempt, :worker)
@@ -370,7 +371,8 @@ _BEGIN_ATTEMPT = text(
     )
     UPDATE ops_runs SET body = coalesce(body, :body),
       state = CASE WHEN state = 'intended' THEN 'delivering' ELSE state END
-    WHERE activity_execution_id = :execution_id RETURNING body
+    -- after the task, as `settle` takes them
+    WHERE activity_execution_id = :execution_id AND (SELECT count(*) FROM task) >= 0 RETURNING body
     """
 )
 
@@ -403,8 +405,11 @@ async def begin_attempt(
 
 _END_ATTEMPT = text(
     """
-    UPDATE ops_attempts SET ended_at = clock_timestamp(), outcome = :outcome, late = :late, http_status = :http_status,
-      error = :error
+    UPDATE ops_attempts a SET ended_at = clock_timestamp(), outcome = :outcome, http_status = :http_status,
+      error = :error, late = EXISTS (
+        SELECT 1 FROM ops_runs o JOIN task_instances t ON t.id = o.task_id
+        WHERE o.activity_execution_id = a.activity_execution_id AND t.ended_at IS NOT NULL
+      )
     WHERE activity_attempt_id = :attempt_id AND ended_at IS NULL
     """
 )
@@ -415,12 +420,11 @@ async def end_attempt(
     attempt_id: UUID,
     *,
     outcome: str,
-    late: bool = False,
     http_status: int | None = None,
     error: str | None = None,
 ) -> None:
-    """The one terminal outcome of an attempt (R41)."""
-    params = {"attempt_id": attempt_id, "outcome": outcome, "late": late, "http_status": http_status, "error": error}
+    """The one terminal outcome of an attempt, late if its task had ended (R41)."""
+    params = {"attempt_id": attempt_id, "outcome": outcome, "http_status": http_status, "error": error}
     await connection.execute(_END_ATTEMPT, params)
 
 

@@ -62,7 +62,7 @@ class Parts:
     reconcile: Reconcile
 
 
-async def build(settings: Settings, database: Database, http: HttpCaller) -> Parts:
+async def build(settings: Settings, database: Database, http: HttpCaller, context_http: HttpCaller) -> Parts:
     """Wire the services. Raises ConfigurationError when the database can't be served."""
     served = await deployment.bind(database, settings.temporal_namespace)
     definitions, temporal, waiters = Definitions(), Temporal(settings), RunWaiters()
@@ -77,12 +77,12 @@ async def build(settings: Settings, database: Database, http: HttpCaller) -> Par
         settler=settler,
         starting=Starting(database, temporal, Gate(database, definitions), in_flight),
         runs=runs,
-        resolver=ContextResolver(database, runs, http),
+        resolver=ContextResolver(database, runs, context_http),
         deliveries=deliveries,
         in_flight=in_flight,
         poller=Poller(database, settler, temporal),
         schedules=ScheduleSync(database, Schedules(temporal), served.database_id),
-        reconcile=Reconcile(database, temporal, deliveries),
+        reconcile=Reconcile(database, temporal, deliveries, runs.cancel_open_tasks),
     )
 
 
@@ -92,9 +92,10 @@ async def serve(settings: Settings) -> None:
     database = Database(
         settings.asyncpg_url, pool_size=settings.database_pool_size, application_name="activity-core-worker"
     )
-    http = HttpCaller()
+    # context has connections of its own: a consumer that hangs must not keep runs from being planned
+    http, context_http = HttpCaller(), HttpCaller()
     try:
-        parts = await build(settings, database, http)
+        parts = await build(settings, database, http, context_http)
         starts, schedules = Wakeup(parts.database, STARTS), Wakeup(parts.database, SCHEDULES)
         await run_until_stopped(
             _steps(parts),
@@ -108,6 +109,7 @@ async def serve(settings: Settings) -> None:
         )
     finally:
         await http.close()
+        await context_http.close()
         await database.close()
 
 
@@ -150,6 +152,10 @@ async def _starting_loop(starting: Starting, wakeup: Wakeup) -> None:
                 claimed = await starting.start_batch()
             except UnavailableError as error:
                 log.warning("starts.waiting", error=error.detail)
+                await wakeup.pause(RETRY_SECONDS)
+                continue
+            except Exception:  # the outermost loop, see _loop
+                log.exception("loop.failed", loop="starts")
                 await wakeup.pause(RETRY_SECONDS)
                 continue
             if not claimed:

@@ -1,13 +1,18 @@
 """The steps, with their dependencies: thin, because what they do lives in the services."""
 
+import asyncio
 import socket
 import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import timedelta
 
+import structlog
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from activity_core.domain import ids
+from activity_core.errors import UnavailableError
 from activity_core.services.context import ContextError, ContextResolver
 from activity_core.services.deliveries import Attempt, Deliveries, RefusedDeliveryError, RetryDeliveryError
 from activity_core.services.runs import Runs
@@ -15,6 +20,27 @@ from activity_core.services.settle import Settler
 from activity_core.services.starting import InFlight, Starting
 from activity_core.workflows import contracts as c
 from activity_core.workflows.steps import FireSteps, RunSteps, TaskSteps
+
+INTERNAL_ATTEMPTS = 20
+HEARTBEAT_SECONDS = 5.0
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+
+@asynccontextmanager
+async def heartbeats() -> AsyncIterator[None]:
+    """Tells Temporal that this attempt lives, as long as the block lasts; a cancellation comes back the same way."""
+
+    async def beat() -> None:
+        while True:
+            activity.heartbeat()
+            await asyncio.sleep(HEARTBEAT_SECONDS)
+
+    beating = asyncio.create_task(beat())
+    try:
+        yield
+    finally:
+        beating.cancel()
 
 
 class FireStepsImpl(FireSteps):
@@ -44,20 +70,39 @@ class RunStepsImpl(RunSteps):
         activity_id = uuid.UUID(given.activity_id)
         try:
             return await self._runs.begin(activity_id, given.key, given.execution_run_id)
+        except Exception as error:  # noqa: BLE001 (as in begin's twin below)
+            run_id = ids.run_id(ids.run_workflow_id(activity_id, given.key))
+            await self._give_up(run_id, error)
+            return c.BeginResult("ended", str(run_id))
         finally:
             self._in_flight.done(ids.run_workflow_id(activity_id, given.key))
+
+    async def _give_up(self, run_id: uuid.UUID, error: Exception) -> None:
+        """A step that fails for anything but Postgres or Temporal being away is a bug of ours: after enough attempts the
+        run ends with it, because it would stay open for ever, and hold up its activity's times. Re-raises before."""
+        if isinstance(error, UnavailableError) or activity.info().attempt < INTERNAL_ATTEMPTS:
+            raise error
+        log.exception("run.given_up", run_id=str(run_id))
+        await self._runs.end(run_id, "failed", f"internal error: {type(error).__name__}")
 
     @activity.defn(name="resolve")
     async def resolve(self, given: c.ResolveInput) -> c.Done:
         try:
-            await self._resolver.resolve(uuid.UUID(given.run_id), given.position)
+            await self._resolver.resolve(
+                uuid.UUID(given.run_id), given.position, tries=given.tries, pause_seconds=given.pause_seconds
+            )
         except ContextError as error:
-            raise ApplicationError(str(error), type="context_error", non_retryable=not error.retry) from error
+            raise ApplicationError(str(error), type="context_error", non_retryable=True) from error
         return c.Done()
 
     @activity.defn(name="advance")
     async def advance(self, given: c.AdvanceInput) -> c.AdvanceResult:
-        return c.AdvanceResult(await self._runs.advance(uuid.UUID(given.run_id)))
+        run_id = uuid.UUID(given.run_id)
+        try:
+            return await self._runs.advance(run_id)
+        except Exception as error:  # noqa: BLE001 (raised again by _give_up until it is time to give up)
+            await self._give_up(run_id, error)
+            return c.AdvanceResult(ended=True)
 
     @activity.defn(name="end_run")
     async def end_run(self, given: c.EndRunInput) -> c.Done:
@@ -85,7 +130,8 @@ class TaskStepsImpl(TaskSteps):
         execution_id = ids.activity_execution_id(given.task_id, "deliver")
         attempt_id = ids.activity_attempt_id(execution_id, info.task_token)
         try:
-            await self._deliveries.deliver_http(given.task_id, Attempt(attempt_id, info.attempt, self._worker))
+            async with heartbeats():
+                await self._deliveries.deliver_http(given.task_id, Attempt(attempt_id, info.attempt, self._worker))
         except RetryDeliveryError as error:
             delay = None if error.after_seconds is None else timedelta(seconds=error.after_seconds)
             raise ApplicationError(str(error), type="delivery_failed", next_retry_delay=delay) from error

@@ -75,17 +75,22 @@ class ContextStep:
 class BeginResult:
     """`verdict`: `go` (the run is ours, and open), `ended`, `refused` (the row was decided otherwise: end without effect)
     or `later` (the row waits: ask again, and never end, because the workflow ID is used up).
-    `resolve`: context still to be fetched; only then is there something to do before `advance`."""
+    `resolve`: context still to be fetched; only then is there something to do before `advance`. `again`: as there."""
 
     verdict: str
     run_id: str = ""
     resolve: list[ContextStep] = field(default_factory=list)
+    again: bool = False
 
 
 @dataclass(frozen=True)
 class ResolveInput:
+    """`tries`: how often the source is asked before its failure is the run's, with a pause in between."""
+
     run_id: str
     position: int
+    tries: int = 3
+    pause_seconds: int = 1
 
 
 @dataclass(frozen=True)
@@ -95,7 +100,10 @@ class AdvanceInput:
 
 @dataclass(frozen=True)
 class AdvanceResult:
+    """`again`: there is more to do at once; without it the run waits for its tasks."""
+
     ended: bool
+    again: bool = False
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,12 @@ from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError, is_cancelled_exception
 
 with workflow.unsafe.imports_passed_through():
+    from activity_core.domain import ids
     from activity_core.workflows import contracts as c
     from activity_core.workflows.steps import LOCAL, RunSteps
 
-RESOLVE_ATTEMPTS = 3
+RESOLVE_TRIES = 3
+RESOLVE_PAUSE_SECONDS = 1
 LONGEST_WAIT_SECONDS = 30.0
 
 
@@ -23,7 +25,7 @@ LONGEST_WAIT_SECONDS = 30.0
 class RunActivityWorkflow:
     def __init__(self) -> None:
         self._signals = 0
-        self._run_id = ""
+        self._run_id = str(ids.run_id(workflow.info().workflow_id))
 
     @workflow.signal(name=c.SETTLED_SIGNAL)
     def settled(self) -> None:
@@ -51,7 +53,6 @@ class RunActivityWorkflow:
             begun = await workflow.execute_local_activity_method(
                 RunSteps.begin, c.BeginInput(given.activity_id, given.key, owner), **LOCAL
             )
-            self._run_id = begun.run_id
             if begun.verdict != "later":
                 return begun
             if workflow.info().is_continue_as_new_suggested():
@@ -63,26 +64,29 @@ class RunActivityWorkflow:
         for step in begun.resolve:
             if not await self._resolve(step):
                 return
-        if begun.resolve and await self._advance():
-            return
-        seen = 0
+        again, seen = begun.again or bool(begun.resolve), 0
         while True:
-            await workflow.wait_condition(lambda: self._signals > seen)  # noqa: B023 (awaited before `seen` changes)
+            if not again:
+                await workflow.wait_condition(lambda: self._signals > seen)  # noqa: B023 (awaited before `seen` changes)
             seen = self._signals
-            if await self._advance():
+            advanced = await workflow.execute_local_activity_method(
+                RunSteps.advance, c.AdvanceInput(self._run_id), **LOCAL
+            )
+            if advanced.ended:
                 return
+            again = advanced.again
             if workflow.info().is_continue_as_new_suggested():
                 workflow.continue_as_new(given)
 
     async def _resolve(self, step: c.ContextStep) -> bool:
-        timeout = timedelta(seconds=step.timeout_seconds + 5)
+        # the step asks the source a few times by itself; it is repeated only when it was ours that failed it
+        timeout = timedelta(seconds=(step.timeout_seconds + RESOLVE_PAUSE_SECONDS) * RESOLVE_TRIES + 10)
         try:
             await workflow.execute_activity_method(
                 RunSteps.resolve,
-                c.ResolveInput(self._run_id, step.position),
+                c.ResolveInput(self._run_id, step.position, RESOLVE_TRIES, RESOLVE_PAUSE_SECONDS),
                 start_to_close_timeout=timeout,
-                schedule_to_close_timeout=timeout * (RESOLVE_ATTEMPTS + 1),
-                retry_policy=RetryPolicy(initial_interval=timedelta(seconds=1), maximum_attempts=RESOLVE_ATTEMPTS),
+                retry_policy=RetryPolicy(initial_interval=timedelta(seconds=1), maximum_interval=timedelta(seconds=30)),
             )
         except ActivityError as error:
             if is_cancelled_exception(error):
@@ -91,12 +95,7 @@ class RunActivityWorkflow:
             return False
         return True
 
-    async def _advance(self) -> bool:
-        advanced = await workflow.execute_local_activity_method(RunSteps.advance, c.AdvanceInput(self._run_id), **LOCAL)
-        return advanced.ended
-
     async def _end(self, status: str, reason: str) -> None:
-        if self._run_id:
-            await workflow.execute_local_activity_method(
-                RunSteps.end_run, c.EndRunInput(self._run_id, status, reason), **LOCAL
-            )
+        await workflow.execute_local_activity_method(
+            RunSteps.end_run, c.EndRunInput(self._run_id, status, reason), **LOCAL
+        )

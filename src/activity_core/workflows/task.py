@@ -1,5 +1,6 @@
 """One task: deliver it to its consumer until it is taken, refused for good, or out of time."""
 
+import asyncio
 from datetime import timedelta
 
 from temporalio import workflow
@@ -10,8 +11,11 @@ with workflow.unsafe.imports_passed_through():
     from activity_core.workflows import contracts as c
     from activity_core.workflows.steps import LOCAL, TaskSteps
 
-# The attempt ends itself at its own timeout; Temporal's is the one for an attempt whose worker is gone.
-WORKER_LOST_SECONDS = 5
+# The attempt ends itself at its own timeout, after it may have waited for its turn; Temporal's is the last resort.
+SLACK_SECONDS = 40
+# An attempt says every few seconds that it lives, so that a lost worker is noticed long before a long attempt's end.
+HEARTBEAT_TIMEOUT = timedelta(seconds=20)
+CANCELLED = "its workflow was cancelled"
 
 
 @workflow.defn(name=c.TASK_WORKFLOW)
@@ -25,20 +29,24 @@ class TaskWorkflow:
                 )
             return await self._deliver(given)
         except ActivityError as error:
-            if is_cancelled_exception(error):
-                await self._close(given.task_id, "cancelled", "its workflow was cancelled")
-                raise
-            reason = _reason(error, given)
-            await self._close(given.task_id, "failed", reason)
-            raise ApplicationError(reason, type="task_failed", non_retryable=True) from error
+            if not is_cancelled_exception(error):
+                reason = _reason(error, given)
+                await self._close(given.task_id, "failed", reason)
+                raise ApplicationError(reason, type="task_failed", non_retryable=True) from error
+            await self._close(given.task_id, "cancelled", CANCELLED)
+            raise
+        except asyncio.CancelledError:  # of a wait between two tries of a local step
+            await self._close(given.task_id, "cancelled", CANCELLED)
+            raise
 
     async def _deliver(self, given: c.TaskInput) -> c.Done:
         deadline = None if given.deadline_seconds is None else timedelta(seconds=given.deadline_seconds)
         return await workflow.execute_activity_method(
             TaskSteps.deliver,
             c.DeliverInput(given.task_id, given.consumer),
-            start_to_close_timeout=timedelta(seconds=given.attempt_timeout_seconds + WORKER_LOST_SECONDS),
+            start_to_close_timeout=timedelta(seconds=given.attempt_timeout_seconds + SLACK_SECONDS),
             schedule_to_close_timeout=deadline,
+            heartbeat_timeout=HEARTBEAT_TIMEOUT,
             retry_policy=RetryPolicy(
                 initial_interval=timedelta(seconds=given.initial_interval_seconds),
                 backoff_coefficient=given.backoff_coefficient,
