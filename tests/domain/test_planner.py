@@ -211,6 +211,11 @@ def start_at_once(life: Life) -> None:
     life.arrive(len(life.asked) - 1)
 
 
+def end_as_a_time_falls_due(life: Life) -> None:
+    life.now += -life.now % life.period
+    life.end_run()
+
+
 def operations(policies: tuple[Policy, ...] = POLICIES) -> st.SearchStrategy[list[Operation]]:
     """Anything that may happen; only one policy given: no edit and no resume names another."""
     chosen = st.sampled_from(policies)
@@ -222,6 +227,7 @@ def operations(policies: tuple[Policy, ...] = POLICIES) -> st.SearchStrategy[lis
         st.integers(0, 5).map(lambda which: lambda life: life.arrive(which)),
         st.just(Life.end_run),
         st.just(Life.end_run),
+        st.just(end_as_a_time_falls_due),
         st.just(Life.settle),
         st.just(Life.pause),
         st.one_of(st.none(), chosen).map(lambda policy: lambda life: life.resume(policy)),

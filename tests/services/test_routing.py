@@ -155,6 +155,27 @@ async def test_r6_a_redelivery_decides_again_only_what_was_not_final(
     assert (history, revision) == ((1, 2) if outcomes[0] != outcomes[1] else (0, 1))
 
 
+async def test_r6_a_redelivery_for_one_activity_leaves_what_the_others_decided(bench: Bench) -> None:
+    def trigger(**more: str) -> dict[str, object]:
+        return {"type": "event", "event_types": ["again.mixed"], **more}
+
+    asleep = await bench.create(trigger=trigger(), enabled=False)
+    filtered = await bench.create(trigger=trigger(filter="event.data.size() > 0"))
+    started, waiting = await bench.create(trigger=trigger()), await bench.create(trigger=trigger())
+    await bench.occur("again.mixed", "mixed-1")
+    assert (await bench.gate(started, "mixed-1", "x")).verdict == "go"
+    await bench.replace(asleep, enabled=True)
+    await bench.replace(filtered, trigger=trigger(filter="event.data.size() == 0"))
+    for activity in (started, waiting):
+        await bench.replace(activity, trigger=trigger(filter="event.data.size() > 0"))
+    assert (await bench.send("again.mixed", "mixed-1")).duplicate
+    await bench.routing.route_batch()
+    assert await bench.outcomes(asleep) == [("waiting", "due")]
+    assert await bench.outcomes(filtered) == [("filtered", "filter_false")]
+    assert await bench.outcomes(started) == [("started", "on_time")]
+    assert await bench.outcomes(waiting) == [("waiting", "due")]
+
+
 async def test_r6_the_revision_in_force_at_acceptance_decides(bench: Bench) -> None:
     """A backlog is routed as if there had been none."""
     activity = await bench.on_event("route.revision")

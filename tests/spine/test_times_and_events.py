@@ -11,6 +11,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from tests.checker import broken
+from tests.consumer import Answer, consumer
 from tests.spine.support import Json, create, ended_runs, event_activity, fetch, items, outcome, send, unique
 from tests.stack import RunningService, eventually
 
@@ -111,18 +112,49 @@ async def test_r30_a_reset_workflow_spawns_nothing_again(
     await send(client, "reset.paid", "reset-1")
     (run,) = await ended_runs(client, activity, 1)
     before = await fetch(running_service.database_url, "SELECT * FROM task_instances ORDER BY id")
-    reset = await temporal_client.workflow_service.reset_workflow_execution(
+    reset = await _reset(temporal_client, run["workflow_id"])
+    await temporal_client.get_workflow_handle(run["workflow_id"], run_id=reset).result()
+    assert await fetch(running_service.database_url, "SELECT * FROM task_instances ORDER BY id") == before
+    assert (await client.get(f"/v1/runs/{run['run_id']}")).json() == run
+
+
+async def test_r30_a_reset_of_an_open_run_goes_on_with_it(client: httpx.AsyncClient, temporal_client: Client) -> None:
+    """The reset execution is another one to Temporal, and the same run to us."""
+    there = asyncio.Event()
+    async with consumer(lambda request, before: Answer(200 if there.is_set() else 503)) as target:
+        slug = unique("reset")
+        response = await client.post("/v1/consumers", json={"slug": slug, "type": "http", "url": target.url})
+        assert response.status_code == 201, response.text
+        activity = await create(client, event_activity("reset.open", consumer=slug))
+        await send(client, "reset.open", "reset-open-1")
+        await eventually(lambda: target.requests, what="the first attempt")
+        workflow_id = f"activity-{activity['id']}:reset-open-1"
+        handle = temporal_client.get_workflow_handle(workflow_id)
+
+        async def first_step_is_over() -> bool:
+            return (await handle.describe()).history_length > 4
+
+        await eventually(first_step_is_over)
+        reset = await _reset(temporal_client, workflow_id)
+        there.set()
+        (run,) = await ended_runs(client, activity, 1)
+        assert (run["status"], run["tasks"]["total"], run["tasks"]["completed"]) == ("completed", 1, 1)
+        await temporal_client.get_workflow_handle(workflow_id, run_id=reset).result()
+        assert len(target.by_key()) == 1
+
+
+async def _reset(client: Client, workflow_id: str) -> str:
+    """Reset to the beginning; Temporal's id of the new execution."""
+    answer = await client.workflow_service.reset_workflow_execution(
         ResetWorkflowExecutionRequest(
             namespace="default",
-            workflow_execution=WorkflowExecution(workflow_id=run["workflow_id"]),
+            workflow_execution=WorkflowExecution(workflow_id=workflow_id),
             workflow_task_finish_event_id=4,
             reason="test",
             request_id=unique("reset"),
         )
     )
-    await temporal_client.get_workflow_handle(run["workflow_id"], run_id=reset.run_id).result()
-    assert await fetch(running_service.database_url, "SELECT * FROM task_instances ORDER BY id") == before
-    assert (await client.get(f"/v1/runs/{run['run_id']}")).json() == run
+    return answer.run_id
 
 
 async def test_r2_r5_a_cron_run_has_the_contracts_id_and_starts_within_two_seconds(

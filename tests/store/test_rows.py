@@ -198,6 +198,19 @@ async def test_r25_what_passes_is_unavailable_and_the_next_request_is_served(
     assert await rows(database, "SELECT 1") == [(1,)]
 
 
+async def test_r25_a_connection_to_a_server_that_became_read_only_is_not_used_again(servers: Servers) -> None:
+    """After a failover the old primary may still answer, as a standby."""
+    one = Database(await servers.migrated_database(), pool_size=1, application_name="test")
+    (before,) = await rows(one, "SELECT pg_backend_pid()")
+    assert await rows(one, "SELECT pg_backend_pid()") == [before]
+    with pytest.raises(UnavailableError):
+        async with one.begin() as connection:
+            await connection.exec_driver_sql("SET TRANSACTION READ ONLY")
+            await connection.exec_driver_sql("DELETE FROM events")
+    assert await rows(one, "SELECT pg_backend_pid()") != [before]
+    await one.close()
+
+
 async def test_r25_nobody_there_is_unavailable() -> None:
     nowhere = Database(f"postgresql://me:x@{LOOPBACK}:{free_port()}/none", pool_size=1, application_name="test")
     for way in (nowhere.begin, nowhere.read, nowhere.session):

@@ -126,7 +126,7 @@ def _whole_step(spec: Field, part: str) -> int:
     """The step if the part is one that runs through the whole field, else 0."""
     base, _, step = part.partition("/")
     whole = base == "*" or base == f"{spec.low}-{spec.high}"
-    return int(step) if whole and step and int(step) > 1 else 0
+    return int(step) if whole and step.isdigit() and int(step) > 1 else 0
 
 
 def _uneven_sentence(spec: Field, part: str, step: int, parts: list[str]) -> str:
@@ -163,10 +163,11 @@ def _missing_dates(cron: Cron, parts: list[str]) -> Iterator[str]:
     short = tuple(m for m in cron.months if _length(m, leap=False) < day)
     if not short:
         return
-    only_in_leap_years = day == _length(2, leap=True)
-    what = "has day 29 in leap years only" if only_in_leap_years else f"{_has(short)} no day {day}"
-    instead = "For the last day of each month write `28-31` and a rule on `local.last_day`."
-    yield f"{_months(short)} {what} and {'is' if len(short) == 1 else 'are'} left out{' in others' if only_in_leap_years else ''}. {instead}"
+    if day == _length(2, leap=True):
+        fault = f"February has day {day} in leap years only: in others it is left out"
+    else:
+        fault = f"{_months(short)} {_has(short)} no day {day}: it is left out there"
+    yield f"{fault}. For the last day of each month write `28-31` and a rule on `local.last_day`."
 
 
 def _length(month: int, *, leap: bool) -> int:

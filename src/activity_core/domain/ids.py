@@ -136,7 +136,7 @@ def key_kind(key: str) -> KeyKind:
     return "time" if _ISO_DATETIME.fullmatch(key) else "event"
 
 
-def run_workflow_id(activity_id: uuid.UUID, key: str) -> str:
+def run_workflow_id(activity_id: uuid.UUID | str, key: str) -> str:
     """`activity-{activity_id}:{key}` (R2, R3): at most 255 bytes of printable ASCII."""
     workflow_id = f"activity-{activity_id}:{key}"
     if len(workflow_id) > MAX_WORKFLOW_ID_BYTES or not workflow_id.isascii() or not workflow_id.isprintable():

@@ -5,7 +5,6 @@ run it started is, so that Temporal's overlap policy sees what ours sees.
 """
 
 import contextlib
-import uuid
 from datetime import timedelta
 
 from temporalio import workflow
@@ -41,7 +40,7 @@ class FireActivityWorkflow:
                 child = await workflow.start_child_workflow(
                     c.RUN_WORKFLOW,
                     c.RunInput(activity_id, head),
-                    id=ids.run_workflow_id(uuid.UUID(activity_id), head),
+                    id=ids.run_workflow_id(activity_id, head),
                     id_reuse_policy=reuse,
                     parent_close_policy=workflow.ParentClosePolicy.ABANDON,
                     task_timeout=timedelta(seconds=5),
