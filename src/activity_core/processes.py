@@ -16,6 +16,7 @@ PARENT_PID_VARIABLE = "ACTIVITY_CORE_PARENT_PID"
 _PR_SET_PDEATHSIG = 1
 _POLL_SECONDS = 0.5
 _DRAIN_SECONDS = 10.0
+DRAIN_SECONDS = 25.0
 
 
 def watch_parent() -> None:
@@ -88,7 +89,12 @@ async def run_until_stopped(*loops: Coroutine[Any, Any, None]) -> None:
             stopping.cancel()
             for task in tasks:
                 task.cancel()
-            results = await asyncio.gather(*tasks, return_exceptions=True)
+            ending = asyncio.gather(*tasks, return_exceptions=True)
+            done, _ = await asyncio.wait([ending], timeout=DRAIN_SECONDS)
+            if not done:
+                # what can't drain (both servers away, say) must not keep the process: its work is leased, and comes back
+                os._exit(1)
+            results = ending.result()
         for result in results:
             if isinstance(result, BaseException) and not isinstance(result, asyncio.CancelledError):
                 raise result

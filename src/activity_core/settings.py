@@ -47,7 +47,7 @@ class Settings(BaseSettings):
     max_request_bytes: int = Field(default=1024 * 1024, ge=1024)
     max_event_data_bytes: int = Field(default=256 * 1024, ge=1024)
 
-    max_runs_in_flight: int = Field(default=300, ge=1, le=10_000)
+    max_runs_in_flight: int = Field(default=100, ge=1, le=10_000)
     log_format: Literal["json", "console"] = "json"
 
     @field_validator("database_url")

@@ -73,3 +73,9 @@ def test_content_hash_sees_everything_but_the_id_and_the_order_of_keys() -> None
     changes: list[dict[str, Any]] = [{"type": "order.x"}, {"source": "shop"}, {"subject": "s"}, {"data": {"a": 1}}]
     for change in changes:
         assert read_native({**NATIVE, "data": {"a": 1, "b": 2}, **change}).content_hash() != one
+
+
+@pytest.mark.parametrize("time", ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z", "1899-12-31T23:59:59Z"])
+def test_a_time_that_some_part_could_not_hold_is_refused(time: str) -> None:
+    with pytest.raises(InvalidInputError, match="the year must be within"):
+        read_native({"type": "a", "time": time})

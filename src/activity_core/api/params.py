@@ -3,7 +3,7 @@
 import difflib
 import re
 import uuid
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated, Any
 
 from fastapi import Header, Query, Request
@@ -12,7 +12,7 @@ from fastapi.params import Query as QueryField
 from fastapi.routing import APIRoute
 from pydantic import BeforeValidator, WithJsonSchema
 
-from activity_core.domain import ids
+from activity_core.domain import ids, instants
 from activity_core.errors import Fault, GoneError, InvalidInputError, NotFoundError, RevisionMismatchError
 from activity_core.services.reads import Reads
 from activity_core.store.paging import Cursor, decode_cursor
@@ -25,20 +25,9 @@ _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 def read_instant(text: Any) -> datetime:
     """An ISO 8601 instant with an offset, as UTC; a `+` that arrived as a space is understood. Raises ValueError."""
-    advice = "write an ISO 8601 time with an offset, for example '2026-03-01T09:00:00Z'"
-    if not isinstance(text, str):
-        raise ValueError(advice)
-    if mangled := _PLUS_AS_SPACE.fullmatch(text):
+    if isinstance(text, str) and (mangled := _PLUS_AS_SPACE.fullmatch(text)):
         text = f"{mangled[1]}+{mangled[2]}"
-    try:
-        parsed = datetime.fromisoformat(text)
-        if parsed.tzinfo is None:
-            raise ValueError(f"a time without an offset is ambiguous; {advice} or '2026-03-01T10:00:00%2B01:00'")
-        return parsed.astimezone(UTC)
-    except OverflowError:
-        raise ValueError(advice) from None
-    except ValueError as error:
-        raise ValueError(str(error) if "ambiguous" in str(error) else advice) from None
+    return instants.read_instant(text)
 
 
 Instant = Annotated[datetime, BeforeValidator(read_instant), WithJsonSchema({"type": "string", "format": "date-time"})]

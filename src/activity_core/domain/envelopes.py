@@ -2,11 +2,12 @@
 
 import hashlib
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from activity_core.domain import ids
 from activity_core.domain.event_types import EventTypeError, check_type
+from activity_core.domain.instants import InstantError, read_instant
 from activity_core.domain.json_values import JsonValue, canonical_json
 from activity_core.errors import Fault, InvalidInputError
 
@@ -110,13 +111,10 @@ def _time(value: dict[str, Any], faults: list[Fault]) -> datetime | None:
     if text is None:
         return None
     try:
-        parsed = datetime.fromisoformat(text)
-        if parsed.tzinfo is not None:
-            return parsed.astimezone(UTC)
-    except (TypeError, ValueError, OverflowError):
-        pass
-    faults.append(Fault("/time", "write an RFC 3339 time with an offset, for example '2026-03-01T09:00:00Z'"))
-    return None
+        return read_instant(text)
+    except InstantError as error:
+        faults.append(Fault("/time", str(error)))
+        return None
 
 
 def _check(faults: list[Fault], pointer: str, check: Any, text: str) -> None:

@@ -3,6 +3,7 @@
 import difflib
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -60,11 +61,29 @@ def read_activity(value: JsonValue) -> docs.Activity:
 
 def read_consumer(value: JsonValue) -> docs.HttpConsumer:
     document, faults = _read_model(docs.HttpConsumer, value, "consumer")
+    url = value.get("url") if isinstance(value, dict) else None
+    if isinstance(url, str) and (fault := callable_url_fault(url)):
+        faults.append(Fault("/url", fault))
     if isinstance(value, dict) and value.get("slug") in docs.BUILT_IN_CONSUMERS:
         faults.append(Fault("/slug", f"'{value['slug']}' is a built-in consumer; choose another slug"))
     if faults or document is None:
         raise InvalidInputError(_sorted(faults))
     return document
+
+
+def callable_url_fault(url: str) -> str | None:
+    """Why no call to this URL could be made; None when one could."""
+    try:
+        parts = urlsplit(url)
+        port, host = parts.port, parts.hostname or ""
+        host.encode("idna")
+        if host.startswith("xn--") or ".xn--" in host:
+            host.encode().decode("idna")
+    except (ValueError, UnicodeError):
+        return "its host or port is no valid one; write for example 'https://mailer.example.org/tasks'"
+    if parts.scheme not in ("http", "https") or not host or port == 0:
+        return "write an http or https URL with a host, for example 'https://mailer.example.org/tasks'"
+    return None
 
 
 def consumer_references(value: JsonValue) -> Iterator[tuple[str, str]]:

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from activity_core.domain.cron import check_zone
-from activity_core.domain.documents import Activity, CronTrigger, TaskSpec
+from activity_core.domain.documents import Activity, CronTrigger, ForEach, TaskSpec
 from activity_core.domain.expressions import ExpressionError, compile_condition, compile_expression
 from activity_core.domain.json_values import JsonValue, canonical_json
 from activity_core.domain.templates import Template, TemplateError, compile_template
@@ -94,64 +94,64 @@ def plan_tasks(activity: Activity, scope: Mapping[str, Any]) -> TaskPlan:
     for position, rule in enumerate(activity.rules):
         if not _holds(rule.when, scope, f"/rules/{position}/when"):
             return TaskPlan((), rule.reason)
-    next_index: dict[str, int] = {}
-    planned: list[PlannedTask] = []
+    planning = _Planning(scope)
     for position, spec in enumerate(activity.tasks):
-        plain_wave = position // PLAIN_TASKS_PER_WAVE
-        _plan_entry(spec, scope, f"/tasks/{position}", plain_wave, next_index, planned)
-    size = sum(len(canonical_json(task.params)) for task in planned)
-    if size > MAX_PLAN_BYTES:
-        raise PlanError(
-            f"/tasks: the params of all tasks have {size} bytes, over the limit of {MAX_PLAN_BYTES} for a run"
-        )
-    if not planned:
+        if spec.for_each is None:
+            planning.plain(spec, f"/tasks/{position}", wave=position // PLAIN_TASKS_PER_WAVE)
+        else:
+            planning.fan_out(spec, spec.for_each, f"/tasks/{position}")
+    if not planning.tasks:
         return TaskPlan((), "no task is due" if activity.tasks else "the definition has no tasks")
-    return TaskPlan(tuple(planned), None)
+    return TaskPlan(tuple(planning.tasks), None)
 
 
-def _plan_entry(
-    spec: TaskSpec,
-    scope: Mapping[str, Any],
-    where: str,
-    plain_wave: int,
-    next_index: dict[str, int],
-    planned: list[PlannedTask],
-) -> None:
-    template = compile_template(spec.params)
-    if spec.for_each is None:
-        if spec.when is None or _holds(spec.when, scope, f"{where}/when"):
-            params = _render(template, scope, where)
-            planned.append(_task(spec, params, plain_wave, next_index))
-        return
-    kept = 0
-    for position, item in enumerate(_items(spec, scope, where)):
-        inner = {**scope, "item": item, "index": position}
-        if spec.when is not None and not _holds(spec.when, inner, f"{where}/when"):
-            continue
-        params = _render(template, inner, f"{where} (item {position})")
-        planned.append(_task(spec, params, kept // spec.for_each.max_parallel, next_index))
-        kept += 1
-        if len(planned) > MAX_TASKS:
+class _Planning:
+    """The tasks of one run as they are added, within the limits of a run."""
+
+    def __init__(self, scope: Mapping[str, Any]) -> None:
+        self.tasks: list[PlannedTask] = []
+        self._scope = scope
+        self._next_index: dict[str, int] = {}
+        self._bytes = 0
+
+    def plain(self, spec: TaskSpec, where: str, *, wave: int) -> None:
+        if spec.when is None or _holds(spec.when, self._scope, f"{where}/when"):
+            self._add(spec, compile_template(spec.params), self._scope, where, wave)
+
+    def fan_out(self, spec: TaskSpec, each: ForEach, where: str) -> None:
+        template, kept = compile_template(spec.params), 0
+        for position, item in enumerate(_items(each, self._scope, where)):
+            scope = {**self._scope, "item": item, "index": position}
+            if spec.when is None or _holds(spec.when, scope, f"{where}/when"):
+                self._add(spec, template, scope, f"{where} (item {position})", kept // each.max_parallel)
+                kept += 1
+
+    def _add(self, spec: TaskSpec, template: Template, scope: Mapping[str, Any], where: str, wave: int) -> None:
+        params, size = _render(template, scope, where)
+        self._bytes += size
+        if len(self.tasks) >= MAX_TASKS:
             raise PlanError(f"{where}: a run may spawn {MAX_TASKS} tasks at most")
+        if self._bytes > MAX_PLAN_BYTES:
+            raise PlanError(f"{where}: the params of a run's tasks may have {MAX_PLAN_BYTES} bytes in all")
+        index = self._next_index.get(spec.task_type, 0)
+        self._next_index[spec.task_type] = index + 1
+        self.tasks.append(_task(spec, params, wave, index))
 
 
-def _items(spec: TaskSpec, scope: Mapping[str, Any], where: str) -> Sequence[Any]:
-    assert spec.for_each is not None  # noqa: S101 (the caller's branch)
+def _items(each: ForEach, scope: Mapping[str, Any], where: str) -> Sequence[Any]:
     try:
-        items = compile_expression(spec.for_each.in_).evaluate(scope)
+        items = compile_expression(each.in_).evaluate(scope)
     except ExpressionError as error:
         raise PlanError(f"{where}/for_each/in: {error}") from error
     if not isinstance(items, list):
         raise PlanError(f"{where}/for_each/in: is no list")
-    limit = spec.for_each.max_items
-    if len(items) > limit and spec.for_each.on_exceed == "fail":
+    limit = each.max_items
+    if len(items) > limit and each.on_exceed == "fail":
         raise PlanError(f"{where}/for_each: {len(items)} items, over its max_items of {limit}")
     return items[:limit]
 
 
-def _task(spec: TaskSpec, params: JsonValue, wave: int, next_index: dict[str, int]) -> PlannedTask:
-    index = next_index.get(spec.task_type, 0)
-    next_index[spec.task_type] = index + 1
+def _task(spec: TaskSpec, params: JsonValue, wave: int, index: int) -> PlannedTask:
     return PlannedTask(
         task_type=spec.task_type,
         index=index,
@@ -173,7 +173,8 @@ def _holds(expression: str, scope: Mapping[str, Any], where: str) -> bool:
         raise PlanError(f"{where}: {error}") from error
 
 
-def _render(template: Template, scope: Mapping[str, Any], where: str) -> JsonValue:
+def _render(template: Template, scope: Mapping[str, Any], where: str) -> tuple[JsonValue, int]:
+    """The params and their size in bytes."""
     try:
         params = template.render(scope)
     except TemplateError as error:
@@ -181,4 +182,4 @@ def _render(template: Template, scope: Mapping[str, Any], where: str) -> JsonVal
     size = len(canonical_json(params))
     if size > MAX_PARAMS_BYTES:
         raise PlanError(f"{where}/params: {size} bytes, over the limit of {MAX_PARAMS_BYTES}")
-    return params
+    return params, size

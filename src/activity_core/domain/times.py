@@ -38,7 +38,7 @@ class TimesError(ValueError):
         self.field = field
 
 
-# Rules. Each speaks in epoch seconds, [from, to) never crossing _FIRST and _LAST, and knows nothing of bounds.
+# Rules speak in epoch seconds. They know nothing of bounds: what they find may lie beyond those, and Times looks.
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,17 +68,14 @@ class IntervalRule:
     every_seconds: int
     phase_seconds: int
 
-    def first_from(self, low: int) -> int | None:
-        found = low + (self.phase_seconds - low) % self.every_seconds
-        return found if found <= _LAST else None
+    def first_from(self, low: int) -> int:
+        return low + (self.phase_seconds - low) % self.every_seconds
 
-    def last_to(self, high: int) -> int | None:
-        found = high - (high - self.phase_seconds) % self.every_seconds
-        return found if found >= _FIRST else None
+    def last_to(self, high: int) -> int:
+        return high - (high - self.phase_seconds) % self.every_seconds
 
     def all_of(self, low: int, high: int) -> Iterator[datetime]:
-        first = self.first_from(low)
-        for second in range(first, high + 1, self.every_seconds) if first is not None else ():
+        for second in range(self.first_from(low), high + 1, self.every_seconds):
             yield datetime.fromtimestamp(second, UTC)
 
     def describe(self) -> str:

@@ -208,8 +208,10 @@ class Activities:
         await self._settle(ref)
         try:
             return await self._put(ref, value, if_match)
-        except SlugTakenError:
-            # somebody created it between our look and our insert: then this one replaces it
+        except (SlugTakenError, GoneError):
+            if _UUID.fullmatch(ref):
+                raise
+            # somebody created or deleted it between our look and our write: then look again
             return await self._put(ref, value, if_match)
 
     async def _settle(self, ref: str) -> None:

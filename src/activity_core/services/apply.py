@@ -5,10 +5,13 @@ from dataclasses import dataclass
 
 from activity_core.domain.json_values import JsonValue
 from activity_core.domain.reading import read_document
-from activity_core.errors import Fault, InvalidInputError
+from activity_core.errors import Fault, InvalidInputError, SlugTakenError
 from activity_core.services import activities, consumers
 from activity_core.services.definitions import Definitions
+from activity_core.store import activities as activity_store
+from activity_core.store import ledger
 from activity_core.store.database import Connection, Database
+from activity_core.store.locks import one_at_a_time
 
 MAX_DOCUMENTS = 1_000
 
@@ -40,9 +43,18 @@ class Apply:
         """
         if len(documents) > MAX_DOCUMENTS:
             raise InvalidInputError([Fault("/documents", f"{MAX_DOCUMENTS} documents at most")])
+        try:
+            return await self._apply(documents, dry_run)
+        except SlugTakenError:
+            # somebody created one of them between our look and our insert: then this one replaces it
+            return await self._apply(documents, dry_run)
+
+    async def _apply(self, documents: Sequence[JsonValue], dry_run: bool) -> list[Applied]:
         applied: dict[int, Applied] = {}
         try:
             async with self._database.begin() as connection:
+                await one_at_a_time(connection, "apply")
+                await self._lock_ledgers(connection, documents)
                 await self._put_all(connection, documents, applied)
                 if dry_run:
                     raise _DryRunError
@@ -50,13 +62,18 @@ class Apply:
             pass
         return [applied[position] for position in sorted(applied)]
 
+    async def _lock_ledgers(self, connection: Connection, documents: Sequence[JsonValue]) -> None:
+        """All at once and in id order, as everybody who locks several does."""
+        named = [value.get("slug") for value in documents if isinstance(value, dict)]
+        slugs = [slug for slug in named if isinstance(slug, str)]
+        await ledger.lock_all(connection, await activity_store.ids_of_slugs(connection, slugs))
+
     async def _put_all(
         self, connection: Connection, documents: Sequence[JsonValue], applied: dict[int, Applied]
     ) -> None:
         faults: list[Fault] = []
         seen: dict[tuple[str, str], int] = {}
-        # consumers first, so that activities of the same batch may name them; then by slug, so that two applies at
-        # once take their locks in the same order
+        # consumers first, so that activities of the same batch may name them
         for position in sorted(range(len(documents)), key=lambda n: _order(documents[n])):
             value = documents[position]
             try:

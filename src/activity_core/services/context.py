@@ -63,7 +63,7 @@ class ContextResolver:
         except TemplateError as error:
             raise ContextError(f"{where}: {error}", retry=False) from error
         try:
-            async with self._http.slot(url):
+            async with self._http.slot(url.partition("?")[0]):
                 answer = await self._http.call(
                     "GET", with_query(url, query), deadline_seconds=source.timeout_seconds, max_bytes=MAX_BYTES
                 )

@@ -91,7 +91,7 @@ class Deliveries:
             raise RefusedDeliveryError(f"the consumer '{delivery.consumer}' does not exist any more")
         url = stored_consumer(delivery.consumer_document).url
         try:
-            async with self._http.slot(url):
+            async with self._http.slot(delivery.consumer):
                 await self._attempt(url, delivery, attempt)
         except HttpBusyError as error:
             raise RetryDeliveryError(str(error), BUSY_SECONDS) from error

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import httpx
 
 MAX_RESPONSE_BYTES = 1024 * 1024
-PER_ORIGIN = 50
-QUEUED_PER_ORIGIN = 150
+PER_CALLEE = 50
+QUEUED_PER_CALLEE = 150
 TURN_SECONDS = 30.0
 
 
@@ -26,10 +26,10 @@ class HttpCallError(Exception):
 
 
 class HttpBusyError(HttpCallError):
-    """Too much is on its way to this origin already; nothing was sent."""
+    """Too much is on its way to this callee already; nothing was sent."""
 
-    def __init__(self, origin: str) -> None:
-        super().__init__(f"too many calls to {origin} are under way", sent=False)
+    def __init__(self, name: str) -> None:
+        super().__init__(f"too many calls to '{name}' are under way", sent=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,21 +40,21 @@ class HttpAnswer:
     truncated: bool
 
 
-class _Origin:
+class _Callee:
     def __init__(self) -> None:
         self.users = 0
-        self.places = asyncio.Semaphore(PER_ORIGIN)
+        self.places = asyncio.Semaphore(PER_CALLEE)
 
 
 class HttpCaller:
     """One client per process. Redirects are not followed, proxies of the environment not used, answers not unpacked.
 
-    An origin (scheme, host, port) has only so many calls at a time and so many waiting, so that one that hangs does not
-    take the others' connections (I9).
+    A callee (a consumer, a context source) has only so many calls at a time and so many waiting, so that one that hangs
+    does not take the others' connections (I9).
     """
 
     def __init__(self, *, max_connections: int = 1_000) -> None:
-        self._origins: dict[str, _Origin] = {}
+        self._callees: dict[str, _Callee] = {}
         self._client = httpx.AsyncClient(
             follow_redirects=False,
             trust_env=False,
@@ -64,27 +64,26 @@ class HttpCaller:
         )
 
     @asynccontextmanager
-    async def slot(self, url: str) -> AsyncIterator[None]:
-        """A place among the calls to this URL's origin; waits its turn for a while. Raises HttpBusyError."""
-        name = "/".join(url.split("/", 3)[:3])
-        origin = self._origins.setdefault(name, _Origin())
-        if origin.users >= PER_ORIGIN + QUEUED_PER_ORIGIN:
+    async def slot(self, name: str) -> AsyncIterator[None]:
+        """A place among the calls to one callee; waits its turn for a while. Raises HttpBusyError."""
+        callee = self._callees.setdefault(name, _Callee())
+        if callee.users >= PER_CALLEE + QUEUED_PER_CALLEE:
             raise HttpBusyError(name)
-        origin.users += 1
+        callee.users += 1
         try:
             try:
                 async with asyncio.timeout(TURN_SECONDS):
-                    await origin.places.acquire()
+                    await callee.places.acquire()
             except TimeoutError as error:
                 raise HttpBusyError(name) from error
             try:
                 yield
             finally:
-                origin.places.release()
+                callee.places.release()
         finally:
-            origin.users -= 1
-            if not origin.users:
-                self._origins.pop(name, None)
+            callee.users -= 1
+            if not callee.users:
+                self._callees.pop(name, None)
 
     async def call(
         self,
@@ -116,6 +115,8 @@ class HttpCaller:
             raise HttpCallError("no free connection", sent=False) from error
         except (httpx.ConnectError, httpx.UnsupportedProtocol, httpx.InvalidURL, httpx.LocalProtocolError) as error:
             raise HttpCallError(f"can't connect: {error}", sent=False) from error
+        except (ValueError, UnicodeError) as error:  # of the URL: what httpx's own checks let through
+            raise HttpCallError(f"the URL can't be called: {error}", sent=False) from error
         except httpx.HTTPError as error:
             raise HttpCallError(f"{type(error).__name__}: {error}", sent=True) from error
 

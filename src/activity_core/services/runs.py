@@ -134,7 +134,11 @@ class Runs:
         async with self._database.read() as connection:
             activity, scope = await self.definition_and_scope(connection, run)
         try:
-            plan = plan_tasks(activity, scope)
+            if any(task.for_each for task in activity.tasks):
+                # thousands of items take seconds, which the other runs of this process must not wait for
+                plan = await asyncio.to_thread(plan_tasks, activity, scope)
+            else:
+                plan = plan_tasks(activity, scope)
         except PlanError as error:
             await self.end(run.run_id, "failed", str(error))
             return None, None

@@ -14,7 +14,7 @@ import structlog
 from activity_core.domain import ids
 from activity_core.errors import UnavailableError
 from activity_core.services.gate import Gate
-from activity_core.store import ledger
+from activity_core.store import ledger, runs
 from activity_core.store.database import Database
 from activity_core.store.ledger import StartClaim
 from activity_core.temporal.client import Temporal
@@ -28,8 +28,13 @@ MAX_RETRY_SECONDS = 300.0
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 
+# Open runs younger than this are taken to be at work: older ones wait for slow consumers, and hold up nobody.
+AT_WORK_SECONDS = 60.0
+
+
 class InFlight:
-    """Runs that this process started and that have not begun: what bounds the starts."""
+    """Runs that this process started and that have not begun. With those that have begun and not ended it bounds the
+    starts: a flood waits in Postgres, where it costs nothing, and not in Temporal, where it takes the time of others."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -63,11 +68,14 @@ class Starting:
 
         Raises UnavailableError when Temporal is not there: the claims are given back.
         """
-        room = min(self._in_flight.room(), 2 * CONCURRENT_STARTS)
+        room = self._in_flight.room()
         if room <= 0:
             return 0
         await self._temporal.client()  # before claiming: without Temporal nothing is taken
-        async with self._database.begin() as connection:
+        async with self._database.session() as connection:
+            room = min(room - await runs.at_work(connection, AT_WORK_SECONDS), 2 * CONCURRENT_STARTS)
+            if room <= 0:
+                return 0
             claims = await ledger.claim_starts(connection, limit=room, lease_seconds=LEASE.total_seconds())
         if not claims:
             return 0

@@ -77,6 +77,12 @@ async def by_ids(connection: Connection, ids: Sequence[uuid.UUID]) -> dict[uuid.
     return {row.id: ActivityRecord(*row) for row in rows}
 
 
+async def ids_of_slugs(connection: Connection, slugs: Sequence[str]) -> list[uuid.UUID]:
+    """Of live activities; index uq_activities_slug_live."""
+    query = select(activities.c.id).where(activities.c.slug.in_(slugs), activities.c.deleted_at.is_(None))
+    return list((await connection.execute(query)).scalars())
+
+
 async def listed(connection: Connection, *, cursor: Cursor | None, limit: int) -> Page[ActivityRecord]:
     """Live ones, newest first; index ix_activities_created_at_id."""
     query = _query().where(activities.c.deleted_at.is_(None))

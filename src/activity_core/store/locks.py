@@ -12,6 +12,15 @@ _SPACE = 7_201
 _TRY = text("SELECT pg_try_advisory_lock(:space, hashtext(:name))").bindparams(bindparam("space", _SPACE))
 _UNLOCK = text("SELECT pg_advisory_unlock(:space, hashtext(:name))").bindparams(bindparam("space", _SPACE))
 
+_XACT = text("SELECT pg_advisory_xact_lock(:space, hashtext(:name))").bindparams(bindparam("space", _SPACE))
+
+
+async def one_at_a_time(connection: Connection, name: str) -> None:
+    """Wait until no other transaction holds this name, and hold it to the end of this one. Waits up to a minute."""
+    await connection.execute(text("SET LOCAL lock_timeout = '60s'"))
+    await connection.execute(text("SET LOCAL statement_timeout = '90s'"))
+    await connection.execute(_XACT, {"name": name})
+
 
 @asynccontextmanager
 async def try_lock(connection: Connection, name: str) -> AsyncIterator[bool]:

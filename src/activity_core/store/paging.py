@@ -42,7 +42,7 @@ def decode_cursor(text: str) -> Cursor:
         if cursor.at.tzinfo is None or not cursor.id.isprintable():  # the database would refuse either
             raise ValueError("no cursor of ours")
         return cursor
-    except (ValueError, TypeError, binascii.Error) as error:
+    except (ValueError, TypeError, OverflowError, binascii.Error) as error:
         raise InvalidInputError(
             [Fault("/query/cursor", "write the next_cursor of the page before, unchanged")]
         ) from error

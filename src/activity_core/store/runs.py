@@ -274,6 +274,17 @@ async def context(connection: Connection, run_id: uuid.UUID) -> dict[str, Any]:
     return {row[0]: row[1] for row in await connection.execute(query)}
 
 
+_AT_WORK = text(
+    "SELECT count(*) FROM activity_runs WHERE is_open "
+    "AND started_at > clock_timestamp() - make_interval(secs => :younger_seconds)"
+)
+
+
+async def at_work(connection: Connection, younger_seconds: float) -> int:
+    """How many young runs are open, of all processes; index ix_activity_runs_open."""
+    return int(await connection.scalar(_AT_WORK, {"younger_seconds": younger_seconds}) or 0)
+
+
 @dataclass(frozen=True, slots=True)
 class OpenRun:
     run_id: uuid.UUID

@@ -21,7 +21,8 @@ from activity_core.settings import Settings
 from activity_core.workflows import contracts as c
 
 CALL_SECONDS = 10.0
-TASK_TIMEOUT = timedelta(seconds=5)
+# How long the local steps of a lost worker are waited for. Shorter, and a busy server's own waits would count as losses.
+TASK_TIMEOUT = timedelta(seconds=10)
 T = TypeVar("T")
 
 _STATUS = {

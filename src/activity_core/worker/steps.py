@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import structlog
 from temporalio import activity
-from temporalio.exceptions import ApplicationError
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from activity_core.domain import ids
 from activity_core.errors import UnavailableError
@@ -23,6 +23,8 @@ from activity_core.workflows.steps import FireSteps, RunSteps, TaskSteps
 
 INTERNAL_ATTEMPTS = 20
 HEARTBEAT_SECONDS = 5.0
+# A consumer's failure is our everyday: it is in ops_attempts, and needs no traceback in the log.
+EXPECTED = ApplicationErrorCategory.BENIGN
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
@@ -92,7 +94,7 @@ class RunStepsImpl(RunSteps):
                 uuid.UUID(given.run_id), given.position, tries=given.tries, pause_seconds=given.pause_seconds
             )
         except ContextError as error:
-            raise ApplicationError(str(error), type="context_error", non_retryable=True) from error
+            raise ApplicationError(str(error), type="context_error", non_retryable=True, category=EXPECTED) from error
         return c.Done()
 
     @activity.defn(name="advance")
@@ -134,9 +136,13 @@ class TaskStepsImpl(TaskSteps):
                 await self._deliveries.deliver_http(given.task_id, Attempt(attempt_id, info.attempt, self._worker))
         except RetryDeliveryError as error:
             delay = None if error.after_seconds is None else timedelta(seconds=error.after_seconds)
-            raise ApplicationError(str(error), type="delivery_failed", next_retry_delay=delay) from error
+            raise ApplicationError(
+                str(error), type="delivery_failed", next_retry_delay=delay, category=EXPECTED
+            ) from error
         except RefusedDeliveryError as error:
-            raise ApplicationError(str(error), type="delivery_refused", non_retryable=True) from error
+            raise ApplicationError(
+                str(error), type="delivery_refused", non_retryable=True, category=EXPECTED
+            ) from error
         return c.Done()
 
     @activity.defn(name="close_task")

@@ -43,7 +43,7 @@ class FireActivityWorkflow:
                     id=ids.run_workflow_id(activity_id, head),
                     id_reuse_policy=reuse,
                     parent_close_policy=workflow.ParentClosePolicy.ABANDON,
-                    task_timeout=timedelta(seconds=5),
+                    task_timeout=timedelta(seconds=10),
                 )
             except WorkflowAlreadyStartedError:
                 verdict = await self._adopt(activity_id, head)
