@@ -288,7 +288,12 @@ def _window_faults(life: Life) -> list[str]:
 def _decision_faults(life: Life) -> list[str]:
     faults = []
     for change in life.journal:
-        open_then = [r for r in life.runs if r.began <= change.time and (r.ended is None or r.ended > change.time)]
+        # open at that time: [began, ended), and one that ends at this very instant was still open when it was decided
+        open_then = [
+            run
+            for run in life.runs
+            if run.began <= change.time and (run.ended is None or run.ended > change.time or run.ended >= change.at)
+        ]
         overlapped = bool(open_then) and not life.rules.allow_all
         lateness = (change.at - change.time).total_seconds()
         if change.reason_code == "overlap" and not overlapped:
