@@ -15,7 +15,8 @@ LOCK_TIMEOUT = "3s"
 
 
 def run(connection: Connection) -> None:
-    # two `migrate` at once wait for each other here instead of failing half way
+    # two `migrate` at once wait for each other here instead of failing half way, but not for ever
+    connection.execute(text("SET lock_timeout = '60s'"))
     connection.execute(text("SELECT pg_advisory_lock(7200)"))
     connection.execute(text(f"SET lock_timeout = '{LOCK_TIMEOUT}'"))
     connection.commit()
