@@ -16,6 +16,10 @@ class Definitions:
     def __init__(self) -> None:
         self._known: OrderedDict[tuple[uuid.UUID, int], Activity] = OrderedDict()
 
+    def known(self, activity_id: uuid.UUID, revision: int) -> Activity | None:
+        """The revision if it was read before: no connection is needed then."""
+        return self._known.get((activity_id, revision))
+
     async def get(self, connection: Connection, activity_id: uuid.UUID, revision: int) -> Activity:
         key = (activity_id, revision)
         known = self._known.get(key)

@@ -48,9 +48,7 @@ class Runs:
         run, passed = await self._pass_gate(activity_id, key, execution_run_id)
         if passed.verdict != "go":
             return c.BeginResult(passed.verdict, str(passed.run_id))
-        async with self._database.read() as connection:
-            activity = await self._definitions.get(connection, activity_id, passed.revision)
-            resolve = await _unresolved(connection, activity, passed.run_id)
+        resolve = await self._unresolved(activity_id, passed)
         log.debug("run.started", run_id=str(passed.run_id), activity_id=str(activity_id), key=key)
         if resolve:
             return c.BeginResult("go", str(passed.run_id), resolve)
@@ -78,6 +76,23 @@ class Runs:
                 return run, Passed("go", run_id, run.revision)
         async with self._database.begin() as connection:
             return None, await log_run(connection, self._definitions, activity_id, key, execution_run_id)
+
+    async def _unresolved(self, activity_id: uuid.UUID, passed: Passed) -> list[c.ContextStep]:
+        """The context that this run has still to fetch."""
+        known = self._definitions.known(activity_id, passed.revision)
+        if known is not None and not any(isinstance(source, HttpContext) for source in known.context):
+            return []
+        async with self._database.read() as connection:
+            activity = await self._definitions.get(connection, activity_id, passed.revision)
+            run = await runs.progress(connection, passed.run_id)
+            if run is None or run.status is not None or run.planned_at is not None:
+                return []
+            fetched = await runs.context(connection, passed.run_id)
+        return [
+            c.ContextStep(position, source.timeout_seconds)
+            for position, source in enumerate(activity.context)
+            if isinstance(source, HttpContext) and source.name not in fetched
+        ]
 
     async def advance(self, run_id: uuid.UUID, run: RunProgress | None = None) -> c.AdvanceResult:
         """Plan, spawn, wait a moment, go on with the next wave, end; a long way of waves in several calls.
@@ -227,22 +242,6 @@ class Runs:
                 reason = "its run was cancelled"
                 async with self._database.session() as connection:
                     await tasks.settle(connection, task_id, "cancelled", delivery="cancelled", reason=reason)
-
-
-async def _unresolved(connection: Connection, activity: Activity, run_id: uuid.UUID) -> list[c.ContextStep]:
-    """The context that this run has still to fetch."""
-    steps = [
-        c.ContextStep(position, source.timeout_seconds)
-        for position, source in enumerate(activity.context)
-        if isinstance(source, HttpContext)
-    ]
-    if not steps:
-        return []
-    run = await runs.progress(connection, run_id)
-    if run is None or run.status is not None or run.planned_at is not None:
-        return []
-    known = await runs.context(connection, run_id)
-    return [step for step in steps if activity.context[step.position].name not in known]
 
 
 def event_scope(record: events.EventRecord) -> dict[str, Any]:
