@@ -125,6 +125,7 @@ async def test_why_shows_the_run_its_attempts_and_what_waits_in_the_inbox(spawne
     assert (answer["outcome"], answer["run"]["run_id"]) == ("started", str(spawned.run_id))
     assert answer["sentence"].endswith("and is running. 1 of its tasks waits in the inbox.")
     assert [(item["task_id"], item["activity_attempt_id"]) for item in answer["attempts"]] == [(name, str(attempt))]
-    assert answer["actions"][0]["command"].startswith("POST /v1/tasks/")
-    completed = await spawned.api.http.post(answer["actions"][0]["command"].removeprefix("POST "), json={})
+    command = answer["actions"][0]["command"]
+    assert command.startswith("activity-core tasks complete ")
+    completed = await spawned.api.http.post(f"/v1/tasks/{command.split()[-1]}/complete", json={})
     assert completed.status_code == 200

@@ -139,7 +139,7 @@ async def test_a_started_time_shows_its_run(api: Api) -> None:
     failed = await why(api, activity, at=head.isoformat())
     assert "failed after" in failed["sentence"] and "1 of 1 tasks failed" in failed["sentence"]
     assert [action["command"] for action in failed["actions"]] == [
-        f"GET /v1/tasks?run_id={passed.run_id}",
+        f"activity-core tasks --run {passed.run_id}",
         f"activity-core trigger {activity['slug']}",
     ]
     assert (await api.http.get(failed["actions"][0]["command"].removeprefix("GET "))).status_code == 200

@@ -227,6 +227,7 @@ class _Supervisor:
     async def _stop(self, force: asyncio.Event) -> bool:
         """Ends what runs: our processes, then Temporal, then Postgres. True if `force` cut it short with kill -9."""
         self._stopping = True
+        self._echo("Stopping …")
         (self._options.data_dir / _SETTINGS_FILE).unlink(missing_ok=True)
         orderly = asyncio.create_task(self._stop_in_order())
         forced = asyncio.create_task(force.wait())
@@ -234,6 +235,7 @@ class _Supervisor:
         if orderly.done():
             forced.cancel()
             orderly.result()
+            self._echo(f"Stopped; the data is kept in {self._options.data_dir}.")
             return False
         for child in self._children():
             child.kill()

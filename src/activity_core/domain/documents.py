@@ -6,7 +6,7 @@ database holds, where a field of a newer version is ignored (rolling upgrades).
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
 
 from activity_core.domain import cron as cron_dialect
 from activity_core.domain.event_types import check_pattern
@@ -62,7 +62,9 @@ class CronTrigger(Model):
     cron: Annotated[str, AfterValidator(_cron)]
     timezone: Annotated[str, AfterValidator(_zone)]
     # Required until all three policies exist: a default chosen now would change its meaning later.
-    misfire_policy: Annotated[MisfirePolicy, AfterValidator(_available_policy)]
+    misfire_policy: Annotated[
+        MisfirePolicy, AfterValidator(_available_policy), WithJsonSchema({"type": "string", "enum": ["skip"]})
+    ]
     misfire_grace_seconds: Annotated[int, Field(ge=1, le=86_400)] = 60
 
 

@@ -215,7 +215,7 @@ def _code(kind: str) -> str:
 def _message(detail: ErrorDetails, path: list[int | str], pointer: str, place: str) -> str:
     kind = detail["type"]
     if kind == "missing":
-        return "is required"
+        return "is required; write 'skip'" if path[-1] == "misfire_policy" else "is required"
     if kind == "extra_forbidden":
         return _unknown_field(path, place)
     if kind.startswith("union_tag"):

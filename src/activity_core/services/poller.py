@@ -46,6 +46,13 @@ class Poller:
                 self._heads[activity_id] = head
         return len(overdue)
 
+    async def look(self, activity_id: uuid.UUID) -> None:
+        """Settle one activity now, and fire what is to run: a time that fell due while its schedule was being written
+        has no tick, and need not wait until it is overdue."""
+        head = await self._settler.settle(activity_id, None)
+        if head is not None:
+            self._heads[activity_id] = head
+
     async def fire_heads(self) -> None:
         """Start a fire for each head found. The ID holds the head: a fire that ended must not hide the next one."""
         while self._heads:

@@ -9,6 +9,7 @@ from activity_core.domain import cron
 from activity_core.domain.calendars import compile_calendars
 from activity_core.domain.documents import CronTrigger, stored_activity
 from activity_core.errors import UnavailableError
+from activity_core.services.poller import Poller
 from activity_core.store import activities
 from activity_core.store.activities import ActivityRecord
 from activity_core.store.database import Connection, Database
@@ -32,10 +33,11 @@ def desired_schedule(record: ActivityRecord) -> DesiredSchedule | None:
 
 
 class ScheduleSync:
-    def __init__(self, database: Database, schedules: Schedules, database_id: uuid.UUID) -> None:
+    def __init__(self, database: Database, schedules: Schedules, database_id: uuid.UUID, poller: Poller) -> None:
         self._database = database
         self.schedules = schedules
         self._database_id = database_id
+        self._poller = poller
         self._checked_up_to: uuid.UUID | None = None
 
     async def reconcile(self) -> None:
@@ -112,4 +114,6 @@ class ScheduleSync:
                 raise UnavailableError("Temporal can't be reached") from error
             return
         await activities.mark_synced(connection, activity_id, record.generation, fingerprint)
+        if desired is not None:
+            await self._poller.look(activity_id)
         log.info("schedule.synced", activity_id=str(activity_id), generation=record.generation)

@@ -221,9 +221,10 @@ def _evidence(
 def _actions(
     record: ActivityRecord, row: OccurrenceRecord, run: RunView | None, inbox: list[uuid.UUID]
 ) -> list[Action]:
-    actions = [Action("Complete a task that waits in the inbox", f"POST /v1/tasks/{task}/complete") for task in inbox]
+    complete = "Complete a task that waits in the inbox (--output JSON keeps what came of it)"
+    actions = [Action(complete, f"activity-core tasks complete {task}") for task in inbox]
     if run is not None and run.run.status not in ("running", "completed"):
-        actions.append(Action("See its tasks", f"GET /v1/tasks?run_id={run.run.run_id}"))
+        actions.append(Action("See its tasks", f"activity-core tasks --run {run.run.run_id}"))
     if record.deleted_at is not None:
         return actions
     if row.outcome in ("filter_error", "disabled"):

@@ -67,6 +67,7 @@ async def build(settings: Settings, database: Database, http: HttpCaller, contex
     served = await deployment.bind(database, settings.temporal_namespace)
     definitions, temporal, waiters = Definitions(), Temporal(settings), RunWaiters()
     settler = Settler(database, definitions)
+    poller = Poller(database, settler, temporal)
     in_flight = InFlight(settings.max_runs_in_flight)
     runs = Runs(database, definitions, temporal, waiters)
     deliveries = Deliveries(database, temporal, waiters, http)
@@ -80,8 +81,8 @@ async def build(settings: Settings, database: Database, http: HttpCaller, contex
         resolver=ContextResolver(database, runs, context_http),
         deliveries=deliveries,
         in_flight=in_flight,
-        poller=Poller(database, settler, temporal),
-        schedules=ScheduleSync(database, Schedules(temporal), served.database_id),
+        poller=poller,
+        schedules=ScheduleSync(database, Schedules(temporal), served.database_id, poller),
         reconcile=Reconcile(database, temporal, deliveries, runs.cancel_open_tasks),
     )
 
