@@ -142,7 +142,6 @@ async def test_a_started_time_shows_its_run(api: Api) -> None:
         f"activity-core tasks --run {passed.run_id}",
         f"activity-core trigger {activity['slug']}",
     ]
-    assert (await api.http.get(failed["actions"][0]["command"].removeprefix("GET "))).status_code == 200
 
 
 async def test_activities_without_times_say_so(api: Api) -> None:
