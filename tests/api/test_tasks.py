@@ -33,7 +33,7 @@ class Spawned:
             new = [self._task(name, index) for index, name in enumerate(names)]
             await tasks.record_plan(connection, self.run_id, reason=None, waves=1, open_tasks=count, tasks=new)
             for name in names:
-                await tasks.settle(connection, name, "waiting", delivery="delivered")
+                await tasks.move(connection, name, "waiting", delivery="delivered")
         return names
 
     def _task(self, name: str, index: int) -> NewTask:

@@ -95,3 +95,15 @@ async def test_i10_a_schedule_that_is_not_ours_is_never_touched(bench: Bench, te
     await bench.parts.schedules.reconcile()
     after = [await temporal_client.get_schedule_handle(name).describe() for name in foreign]
     assert [d.raw_description.schedule for d in after] == [d.raw_description.schedule for d in described]
+
+
+async def test_a_time_that_fell_due_while_its_schedule_was_written_is_fired_at_once(
+    bench: Bench, temporal_client: Client
+) -> None:
+    """Temporal never ticks for it, and it need not wait until the poller calls it overdue."""
+    activity_id, [nominal] = await bench.every_minute(due=1, grace_seconds=3600)
+    await bench.parts.schedules.sync_pending()
+    await bench.parts.poller.fire_heads()
+    fire = temporal_client.get_workflow_handle(ids.fire_workflow_id(activity_id, nominal))
+    assert (await fire.describe()).status is not None
+    await fire.terminate("test")

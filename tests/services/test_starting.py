@@ -201,3 +201,19 @@ async def test_i8_a_run_that_waited_longer_than_its_step_is_woken_by_its_last_ta
 
 async def test_the_ledger_agrees_with_itself(bench: Bench) -> None:
     assert await broken(bench.settings.asyncpg_url) == {}
+
+
+async def test_i9_a_flood_waits_in_postgres_while_runs_are_at_work(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Young open runs count against the limit; old ones wait for slow consumers, and hold up nobody."""
+    at_work = await bench.on_event("flood.first")
+    await bench.occur("flood.first", "flood-1")
+    await bench.sql("UPDATE activity_runs SET started_at = now() - interval '1 h' WHERE is_open")
+    assert (await bench.gate(at_work, "flood-1", "mine")).verdict == "go"
+    await bench.on_event("flood.next")
+    await bench.occur("flood.next", "flood-2")
+    monkeypatch.setattr(bench.parts.in_flight, "_limit", 1)
+    assert await bench.parts.starting.start_batch() == 0
+    await bench.age(at_work)
+    assert await bench.parts.starting.start_batch() == 1

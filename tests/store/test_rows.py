@@ -10,7 +10,7 @@ from sqlalchemy import text
 
 from activity_core.dev.ports import LOOPBACK, free_port
 from activity_core.errors import UnavailableError
-from activity_core.store import runs, tasks
+from activity_core.store import deployment, runs, tasks
 from activity_core.store.database import Database
 from activity_core.store.tasks import RANKS, TERMINAL, NewTask
 from tests.stack import Servers
@@ -80,7 +80,7 @@ async def test_i11_no_pair_of_states_goes_backwards(database: Database) -> None:
     for index, (first, then) in enumerate(pairs):
         for state in (first, then):
             async with database.session() as connection:
-                await tasks.settle(connection, f"task-{RUN}:a:{index}", state, delivery="delivered", reason=state)
+                await tasks.move(connection, f"task-{RUN}:a:{index}", state, delivery="delivered", reason=state)
         forwards = RANKS[then] > RANKS[first]
         reached = then if forwards else first
         expected_reason = None if RANKS[reached] == 0 else reached
@@ -157,7 +157,7 @@ async def test_r31_the_consumers_own_reference_is_set_once(database: Database) -
     await plan(database, new_task(0, detached=True))
     for state, reference in (("waiting", "first"), ("completed", "second"), ("completed", "third")):
         async with database.session() as connection:
-            await tasks.settle(
+            await tasks.move(
                 connection, f"task-{RUN}:a:0", state, delivery="delivered", reference=reference, output={"is": state}
             )
     assert await rows(database, "SELECT external_reference FROM task_spawn_log") == [("first",)]
@@ -218,7 +218,7 @@ async def test_r25_nobody_there_is_unavailable() -> None:
             async with way():
                 raise AssertionError("there is nobody")
     with pytest.raises(UnavailableError):
-        await nowhere.ping()
+        await deployment.bind(nowhere, "default")
     with pytest.raises(UnavailableError):
         await nowhere.listen_connection()
     await nowhere.close()

@@ -20,7 +20,6 @@ from activity_core.store.paging import Cursor, decode_cursor
 NOT_YET = frozenset({"selector"})
 
 _PLUS_AS_SPACE = re.compile(r"(\S+[T ]\S+) (\d{2}(?::?\d{2})?)")
-_UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
 def read_instant(text: Any) -> datetime:

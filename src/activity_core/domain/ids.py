@@ -23,12 +23,18 @@ _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 _SLUG = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 _CLOUDEVENTS_PREFIX = re.compile(r"ce-[0-9a-f]{16}")
 _UUID_SHAPE = re.compile(r"[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}")
+_UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _TASK_ID = re.compile(r"task-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}):([a-z0-9-]{1,64}):(0|[1-9][0-9]{0,8})")
 TASK_TYPE_PATTERN = r"^[a-z0-9-]{1,64}$"
 
 
 class IdError(ValueError):
     """A name or id that can't be used; the text says what to write instead."""
+
+
+def is_uuid(text: str) -> bool:
+    """Whether a reference in a path is a UUID, hyphens and all; a slug or an id of another kind is not."""
+    return _UUID.fullmatch(text) is not None
 
 
 def check_slug(slug: str) -> str:

@@ -1,7 +1,6 @@
 """Create, replace, delete and read activities. What must happen later (the schedule) is a generation in the same commit."""
 
 import hashlib
-import re
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from activity_core.domain import documents as docs
+from activity_core.domain import ids
 from activity_core.domain.json_values import JsonValue, canonical_json
 from activity_core.domain.planner import Decision
 from activity_core.domain.reading import consumer_references, read_activity
@@ -28,7 +28,6 @@ from activity_core.store.database import Connection, Database
 from activity_core.store.notify import SCHEDULES, notify
 from activity_core.store.paging import Cursor, Page
 
-_UUID = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}")
 DELETED = Decision("deleted", "deleted", "the activity was deleted")
 DISABLED = Decision("disabled", "disabled", "the activity was disabled before this could start")
 TRIGGER_CHANGED = Decision("skipped", "trigger_changed", "the trigger was changed before this could start")
@@ -45,7 +44,7 @@ class Saved:
 
 async def find(connection: Connection, ref: str) -> ActivityRecord:
     """The live activity that a UUID or slug names. Raises NotFoundError or GoneError."""
-    if _UUID.fullmatch(ref):
+    if ids.is_uuid(ref):
         record = await activities.by_id(connection, uuid.UUID(ref))
         if record is not None and record.deleted_at is not None:
             raise GoneError(f"activity '{ref}' was deleted at {record.deleted_at.isoformat()}")
@@ -209,7 +208,7 @@ class Activities:
         try:
             return await self._put(ref, value, if_match)
         except (SlugTakenError, GoneError):
-            if _UUID.fullmatch(ref):
+            if ids.is_uuid(ref):
                 raise
             # somebody created or deleted it between our look and our write: then look again
             return await self._put(ref, value, if_match)
@@ -225,7 +224,7 @@ class Activities:
 
     async def _put(self, ref: str, value: JsonValue, if_match: int | None) -> Saved:
         async with self._database.begin() as connection:
-            if _UUID.fullmatch(ref):
+            if ids.is_uuid(ref):
                 await find(connection, ref)
             return await put(connection, self._definitions, value, ref=ref, if_match=if_match)
 

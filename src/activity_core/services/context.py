@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 from activity_core.domain.documents import Activity, HttpContext
 from activity_core.domain.json_values import JsonError, JsonValue, canonical_json, parse_json
 from activity_core.domain.templates import TemplateError, compile_template, compile_url
-from activity_core.services.http_calls import HttpCaller, HttpCallError
+from activity_core.services.http_calls import HttpCaller, HttpCallError, worth_retrying
 from activity_core.services.runs import Runs
 from activity_core.store import runs
 from activity_core.store.database import Database
@@ -70,7 +70,7 @@ class ContextResolver:
         except HttpCallError as error:
             raise ContextError(f"{where}: {error}", retry=True) from error
         if not 200 <= answer.status < 300:
-            retry = answer.status >= 500 or answer.status in (408, 425, 429)
+            retry = worth_retrying(answer.status)
             raise ContextError(f"{where}: the source answered {answer.status}", retry=retry)
         if answer.truncated:
             raise ContextError(f"{where}: the answer is over {MAX_BYTES} bytes", retry=False)

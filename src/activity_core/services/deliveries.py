@@ -16,14 +16,13 @@ import structlog
 from activity_core.domain.documents import stored_consumer
 from activity_core.domain.json_values import JsonError, JsonValue, canonical_json, parse_json
 from activity_core.errors import NotFoundError, UnavailableError
-from activity_core.services.http_calls import HttpAnswer, HttpBusyError, HttpCaller, HttpCallError
+from activity_core.services.http_calls import HttpAnswer, HttpBusyError, HttpCaller, HttpCallError, worth_retrying
 from activity_core.services.waiters import RunWaiters
 from activity_core.store import runs, tasks
 from activity_core.store.database import Database
-from activity_core.store.tasks import TERMINAL, Delivery, Settled
+from activity_core.store.tasks import TERMINAL, Delivery, Moved
 from activity_core.temporal.client import Temporal
 
-RETRIED_STATUSES = frozenset({408, 409, 425, 429})
 MAX_RETRY_AFTER_SECONDS = 3_600
 MAX_KEPT_ERROR = 1_000
 BUSY_SECONDS = 5.0
@@ -62,21 +61,21 @@ class Deliveries:
 
     async def deliver_to_log(self, task_id: str) -> None:
         """The hand-over is the log line. A repeated step writes it again: at least once, as with every consumer (R37)."""
-        settled = await self._settle(task_id, "completed")
+        moved = await self._move(task_id, "completed")
         # the task's content is what this consumer is for
-        log.info("task.logged", task_id=task_id, params=settled.params)
+        log.info("task.logged", task_id=task_id, params=moved.params)
 
     async def deliver_to_inbox(self, task_id: str) -> None:
         """The hand-over is that the task waits for its report."""
-        await self._settle(task_id, "waiting")
+        await self._move(task_id, "waiting")
 
-    async def _settle(self, task_id: str, state: str) -> Settled:
+    async def _move(self, task_id: str, state: str) -> Moved:
         async with self._database.session() as connection:
-            settled = await tasks.settle(connection, task_id, state, delivery="delivered")
-        if settled is None:
+            moved = await tasks.move(connection, task_id, state, delivery="delivered")
+        if moved is None:
             raise NotFoundError(f"there is no task '{task_id}'")
-        await self._wake(settled)
-        return settled
+        await self._wake(moved)
+        return moved
 
     async def deliver_http(self, task_id: str, attempt: Attempt) -> None:
         """One attempt. Raises RetryDeliveryError or RefusedDeliveryError; returns when the task has ended."""
@@ -137,7 +136,7 @@ class Deliveries:
             await self._delivered(delivery, attempt, answer)
             return
         error = f"the consumer answered {answer.status}"
-        retry = answer.status >= 500 or answer.status in RETRIED_STATUSES
+        retry = worth_retrying(answer.status)
         outcome = "failed" if retry else "refused"
         kept = error + ": " + answer.body[:200].decode("utf-8", "replace").replace("\x00", "")
         await self._end_attempt(attempt, outcome, http_status=answer.status, error=kept)
@@ -149,7 +148,7 @@ class Deliveries:
         output = _output(answer)
         reference = output.get("reference") if isinstance(output, dict) else None
         async with self._database.session() as connection:
-            settled = await tasks.settle(
+            moved = await tasks.move(
                 connection,
                 delivery.task_id,
                 "completed",
@@ -159,8 +158,8 @@ class Deliveries:
                 http_status=answer.status,
                 attempt_id=attempt.attempt_id,
             )
-        if settled is not None:
-            await self._wake(settled)
+        if moved is not None:
+            await self._wake(moved)
 
     async def _end_attempt(
         self, attempt: Attempt, outcome: str, *, http_status: int | None = None, error: str | None = None
@@ -178,20 +177,20 @@ class Deliveries:
         """End a task that was not delivered: `failed` or `cancelled`. One that has ended stays as it is."""
         reason = reason[:MAX_KEPT_ERROR]
         async with self._database.session() as connection:
-            settled = await tasks.settle(connection, task_id, state, delivery=state, reason=reason, error=reason)
-        if settled is not None:
-            await self._wake(settled)
+            moved = await tasks.move(connection, task_id, state, delivery=state, reason=reason, error=reason)
+        if moved is not None:
+            await self._wake(moved)
 
-    async def _wake(self, settled: Settled) -> None:
+    async def _wake(self, moved: Moved) -> None:
         """Wake the run when this change left nothing that holds it."""
-        if not settled.moved:
-            await self._wake_again(settled.run_id)
-        elif settled.open_tasks is not None and settled.open_tasks <= 0 and settled.run_workflow_id is not None:
+        if not moved.forwards:
+            await self._wake_again(moved.run_id)
+        elif moved.open_tasks is not None and moved.open_tasks <= 0 and moved.run_workflow_id is not None:
             try:
-                await self._signal(settled.run_id, settled.run_workflow_id)
+                await self._signal(moved.run_id, moved.run_workflow_id)
             except UnavailableError:
                 # the change is committed: reconcile wakes runs that nothing holds
-                log.warning("run.wake_deferred", run_id=str(settled.run_id))
+                log.warning("run.wake_deferred", run_id=str(moved.run_id))
 
     async def _wake_again(self, run_id: uuid.UUID) -> None:
         """A step that is repeated wakes its run again: the first may have died between its commit and the signal."""

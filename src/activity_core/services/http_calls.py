@@ -40,6 +40,11 @@ class HttpAnswer:
     truncated: bool
 
 
+def worth_retrying(status: int) -> bool:
+    """Whether another call may get another answer: 5xx, and what a callee says to come back later for."""
+    return status >= 500 or status in (408, 409, 425, 429)
+
+
 class _Callee:
     def __init__(self) -> None:
         self.users = 0

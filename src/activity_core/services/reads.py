@@ -16,7 +16,6 @@ from activity_core.store.ledger import LedgerRow, OccurrenceFilter
 from activity_core.store.paging import Cursor, Page
 from activity_core.store.runs import RunFilter, RunRecord
 
-_UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _HASHED = re.compile(r"~sha256\.[0-9a-f]{64}")
 
 
@@ -97,7 +96,7 @@ class Reads:
 async def find_event(connection: Connection, ref: str) -> EventRecord:
     """By our UUID, or by event_id as it was sent or as it is stored. Raises NotFoundError."""
     event = None
-    if _UUID.fullmatch(ref):
+    if ids.is_uuid(ref):
         event = await events.by_id(connection, uuid.UUID(ref))
     event = event or await events.by_event_id(connection, stored_event_id(ref))
     if event is None:

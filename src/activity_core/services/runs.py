@@ -241,7 +241,7 @@ class Runs:
             if not await self._temporal.cancel(task_id):
                 reason = "its run was cancelled"
                 async with self._database.session() as connection:
-                    await tasks.settle(connection, task_id, "cancelled", delivery="cancelled", reason=reason)
+                    await tasks.move(connection, task_id, "cancelled", delivery="cancelled", reason=reason)
 
 
 def event_scope(record: events.EventRecord) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """Read tasks, and complete or fail those that were handed to the inbox."""
 
-import re
 import uuid
 from dataclasses import dataclass
 from typing import Any
@@ -11,8 +10,6 @@ from activity_core.store import tasks
 from activity_core.store.database import Connection, Database
 from activity_core.store.paging import Cursor, Page
 from activity_core.store.tasks import AttemptRecord, TaskFilter, TaskRecord
-
-_UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +44,7 @@ class Tasks:
         async with self._database.begin() as connection:
             task = await _find(connection, ref)
             if task.state == "waiting":
-                await tasks.settle(connection, task.id, state, delivery="delivered", reason=reason, output=output)
+                await tasks.move(connection, task.id, state, delivery="delivered", reason=reason, output=output)
                 task = await _find(connection, ref)
             if (task.state, task.reason, task.output) == (state, reason, output):
                 return task
@@ -57,7 +54,7 @@ class Tasks:
 
 
 async def _find(connection: Connection, ref: str) -> TaskRecord:
-    if _UUID.fullmatch(ref):
+    if ids.is_uuid(ref):
         task = await tasks.by_uuid(connection, uuid.UUID(ref))
     else:
         try:

@@ -3,7 +3,6 @@
 Every question has an answer: an instant that is no due time says so, with its neighbours.
 """
 
-import re
 import uuid
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -26,8 +25,6 @@ from activity_core.store.tasks import AttemptRecord, TaskFilter
 
 MAX_ATTEMPTS = 50
 MAX_INBOX = 5
-
-_UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +119,7 @@ class Why:
 
 async def _any(connection: Connection, ref: str) -> ActivityRecord:
     """A live activity, or a deleted one by its UUID: its ledger stays."""
-    if _UUID.fullmatch(ref):
+    if ids.is_uuid(ref):
         record = await activities.by_id(connection, uuid.UUID(ref))
         if record is not None:
             return record

@@ -72,11 +72,6 @@ async def by_slug(connection: Connection, slug: str) -> ActivityRecord | None:
     return ActivityRecord(*row) if row else None
 
 
-async def by_ids(connection: Connection, ids: Sequence[uuid.UUID]) -> dict[uuid.UUID, ActivityRecord]:
-    rows = await connection.execute(_query().where(activities.c.id.in_(ids)))
-    return {row.id: ActivityRecord(*row) for row in rows}
-
-
 async def ids_of_slugs(connection: Connection, slugs: Sequence[str]) -> list[uuid.UUID]:
     """Of live activities; index uq_activities_slug_live."""
     query = select(activities.c.id).where(activities.c.slug.in_(slugs), activities.c.deleted_at.is_(None))

@@ -11,7 +11,7 @@ from typing import Any
 
 import asyncpg
 import orjson
-from sqlalchemy import event, text
+from sqlalchemy import event
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
@@ -94,11 +94,6 @@ class Database:
             )
         except (OSError, asyncpg.PostgresError, TimeoutError) as error:
             raise UnavailableError("Postgres can't be reached") from error
-
-    async def ping(self) -> None:
-        """Raise UnavailableError unless Postgres answers."""
-        async with self.read() as connection:
-            await connection.execute(text("SELECT 1"))
 
     async def close(self) -> None:
         await self.engine.dispose()

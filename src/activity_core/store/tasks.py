@@ -55,11 +55,11 @@ class NewTask:
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class Moved:
     """What a change of state did. `open_tasks`, `run_workflow_id`: of the run, when the task held it and does no more."""
 
     run_id: UUID
-    moved: bool
+    forwards: bool
     params: Any
     open_tasks: int | None
     run_workflow_id: str | None
@@ -226,7 +226,7 @@ async def orphans(connection: Connection, *, older_seconds: float, after: str, l
     return [(row.id, row.state) for row in await connection.execute(_ORPHANS, params)]
 
 
-_SETTLE = text(
+_MOVE = text(
     """
     WITH before AS (
       SELECT id, run_id, state_rank, detached, params, CASE WHEN detached THEN :handed_over ELSE :ended END AS held_below
@@ -270,7 +270,7 @@ _SETTLE = text(
 LATE = "the task had ended already; the effect may have happened"
 
 
-async def settle(
+async def move(
     connection: Connection,
     task_id: str,
     state: str,
@@ -282,7 +282,7 @@ async def settle(
     http_status: int | None = None,
     error: str | None = None,
     attempt_id: UUID | None = None,
-) -> Settled | None:
+) -> Moved | None:
     """Move a task forwards with all that goes with it, in one statement; None if there is no such task.
 
     `delivery` (`delivered`, `failed`, `cancelled`) ends its delivery, once; the consumer's own reference is set once. A
@@ -291,7 +291,7 @@ async def settle(
     """
     row = (
         await connection.execute(
-            _SETTLE,
+            _MOVE,
             {
                 "id": task_id,
                 "state": state,
@@ -309,7 +309,7 @@ async def settle(
             },
         )
     ).one_or_none()
-    return None if row is None else Settled(*row)
+    return None if row is None else Moved(*row)
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,7 +371,7 @@ _BEGIN_ATTEMPT = text(
     )
     UPDATE ops_runs SET body = coalesce(body, :body),
       state = CASE WHEN state = 'intended' THEN 'delivering' ELSE state END
-    -- after the task, as `settle` takes them
+    -- after the task, as `move` takes them
     WHERE activity_execution_id = :execution_id AND (SELECT count(*) FROM task) >= 0 RETURNING body
     """
 )
