@@ -26,10 +26,33 @@ BROKEN = {
         SELECT key FROM (
           SELECT key, scheduled_for, interval_start,
                  lag(scheduled_for) OVER (PARTITION BY activity_id ORDER BY scheduled_for) AS before
-          FROM occurrences WHERE kind = 'time'
+          -- a time that was never due lies within the interval of the one after it
+          FROM occurrences WHERE kind = 'time' AND triggered_by = 'schedule'
         ) times
         WHERE key <> to_char(scheduled_for AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"+00:00"')
            OR (before IS NOT NULL AND interval_start IS DISTINCT FROM before)
+    """,
+    "R15 a time is merged into a run that covers it, and a run covers the times that are merged into it": """
+        SELECT r.workflow_id FROM activity_runs r JOIN occurrences o ON o.id = r.occurrence_id AND o.kind = 'time'
+        LEFT JOIN LATERAL (
+          SELECT count(*) AS count, min(m.scheduled_for) AS first FROM occurrences m WHERE m.merged_into = o.id
+        ) merged ON true
+        WHERE (r.covers->>'count')::int IS DISTINCT FROM merged.count + 1
+           OR (r.covers->>'first')::timestamptz IS DISTINCT FROM coalesce(merged.first, o.scheduled_for)
+           OR (r.covers->>'last')::timestamptz IS DISTINCT FROM o.scheduled_for
+        UNION ALL
+        SELECT m.key FROM occurrences m LEFT JOIN occurrences o ON o.id = m.merged_into
+        WHERE (m.outcome = 'merged') <> (m.merged_into IS NOT NULL)
+           OR (m.merged_into IS NOT NULL AND (o.outcome <> 'started' OR o.activity_id <> m.activity_id))
+    """,
+    "R15 the windows of two runs of an activity's times never overlap": """
+        SELECT b.workflow_id FROM (
+          SELECT r.workflow_id, r.window_start, r.window_end,
+                 lag(r.window_end) OVER (PARTITION BY r.activity_id ORDER BY r.scheduled_for) AS before
+          FROM activity_runs r JOIN occurrences o ON o.id = r.occurrence_id
+          WHERE o.kind = 'time' AND o.triggered_by = 'schedule'
+        ) b
+        WHERE b.before > b.window_start
     """,
     "R9 a row's key is that of its kind": """
         SELECT o.key FROM occurrences o LEFT JOIN events e ON e.id = o.event_uuid

@@ -41,6 +41,10 @@ INSERT INTO activity_runs (run_id, workflow_id, activity_id, occurrence_id, revi
   ('{EVENT_RUN}', 'activity-{ACTIVITY}:e-1', '{ACTIVITY}', '{EVENT_ROW}', 1, 'event', 'x', now(), 0, 0, 1, false),
   ('{TIME_RUN}', 'activity-{OTHER}:2026-03-01T09:00:00+00:00', '{OTHER}', '{TIME_ROW}', 1, 'schedule', 'x', now(),
    1, 0, 1, true);
+UPDATE activity_runs SET scheduled_for = '2026-03-01 09:00Z', window_start = '2026-03-01 08:00Z',
+  window_end = '2026-03-01 09:00Z',
+  covers = '{{"first": "2026-03-01T09:00:00+00:00", "last": "2026-03-01T09:00:00+00:00", "count": 1}}'
+  WHERE run_id = '{TIME_RUN}';
 INSERT INTO activity_run_ends (run_id, activity_id, status, started_at, finished_at)
   SELECT run_id, activity_id, 'completed', started_at, started_at + interval '1 s' FROM activity_runs WHERE NOT is_open;
 INSERT INTO task_instances (id, uuid, run_id, activity_id, task_type, index, wave, consumer, delivery, params, detached,
@@ -80,6 +84,23 @@ PLANTED = [
     ("I4", f"UPDATE occurrences SET interval_start = '2026-03-01 09:30Z' WHERE id = '{NEXT_TIME_ROW}'"),
     ("I4", f"UPDATE occurrences SET scheduled_for = '2026-03-01 10:00:01Z' WHERE id = '{NEXT_TIME_ROW}'"),
     ("I4", f"UPDATE occurrences SET key = '2026-03-01T11:00:00+01:00' WHERE id = '{NEXT_TIME_ROW}'"),
+    ("R15 a time", f"UPDATE occurrences SET outcome = 'merged' WHERE id = '{NEXT_TIME_ROW}'"),
+    (
+        "R15 a time",
+        f"UPDATE occurrences SET outcome = 'merged', merged_into = '{TIME_ROW}' WHERE id = '{NEXT_TIME_ROW}'",
+    ),
+    (
+        "R15 a time",
+        f"UPDATE occurrences SET merged_into = '{NEXT_TIME_ROW}', outcome = 'merged' WHERE id = '{TIME_ROW}'",
+    ),
+    ("R15 a time", f"UPDATE activity_runs SET covers = NULL WHERE run_id = '{TIME_RUN}'"),
+    ("R15 a time", f"UPDATE activity_runs SET covers = covers || '{{\"count\": 2}}' WHERE run_id = '{TIME_RUN}'"),
+    (
+        "R15 the windows",
+        f"INSERT INTO activity_runs (run_id, workflow_id, activity_id, occurrence_id, revision, triggered_by, "
+        f"owner_execution_run_id, scheduled_for, window_start, window_end) VALUES (gen_random_uuid(), 'w', '{OTHER}', "
+        f"'{NEXT_TIME_ROW}', 1, 'schedule', 'x', '2026-03-01 10:00Z', '2026-03-01 08:59Z', '2026-03-01 10:00Z')",
+    ),
     ("R9", f"UPDATE occurrences SET kind = 'manual' WHERE id = '{EVENT_ROW}'"),
     ("R9", "UPDATE events SET event_id = 'e-2'"),
     ("I5 a task is", f"DELETE FROM task_spawn_log WHERE task_id = '{A_TASK}'"),

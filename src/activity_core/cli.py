@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from activity_core.commands import definitions, events, runs, tasks
+from activity_core.commands import backfills, definitions, events, freezes, operate, runs, simulate, tasks
 from activity_core.commands.failure import MISUSED, CommandFailedError
 from activity_core.commands.render import note
 from activity_core.errors import ActivityCoreError, ConfigurationError
@@ -198,10 +198,19 @@ app.command()(definitions.init)
 app.command()(definitions.apply)
 app.command()(definitions.get)
 app.command()(runs.trigger)
+app.command()(operate.rerun)
 app.command()(runs.runs)
 app.add_typer(tasks.app, name="tasks")
 app.command()(runs.occurrences)
 app.command()(runs.why)
+app.command("next")(operate.next_times)
+app.command()(simulate.simulate)
+app.command()(operate.pause)
+app.command()(operate.resume)
+app.add_typer(freezes.app, name="freeze")
+app.command()(backfills.backfill)
+app.command()(backfills.backfills)
+app.command("cancel-backfill")(backfills.cancel_backfill)
 app.add_typer(events.app, name="events")
 
 

@@ -10,7 +10,7 @@ import pytest
 from activity_core.domain import ids
 from activity_core.domain import sentences as say
 from activity_core.services.gate import log_run
-from activity_core.store import ledger, runs
+from activity_core.store import runs, trigger_state
 from tests.api.conftest import Api
 from tests.api.samples import cron_activity, event_activity, manual_activity, slug
 
@@ -124,7 +124,9 @@ async def test_after_its_deletion_it_owes_nothing_and_its_ledger_still_answers(a
 async def test_a_started_time_shows_its_run(api: Api) -> None:
     activity = await create(api, cron_activity(trigger=EVERY_MINUTE), minutes_ago=1)
     activity_id = UUID(activity["id"])
-    head = await api.settler.settle(activity_id, None)
+    settled = await api.settler.settle(activity_id)
+    assert settled is not None
+    head = settled.plan.head
     assert head is not None
     async with api.database.begin() as connection:
         passed = await log_run(connection, api.definitions, activity_id, ids.time_key(head), "execution")
@@ -134,7 +136,7 @@ async def test_a_started_time_shows_its_run(api: Api) -> None:
         str(passed.run_id),
     )
     async with api.database.begin() as connection:
-        await ledger.lock(connection, activity_id)
+        await trigger_state.lock(connection, activity_id)
         await runs.end(connection, passed.run_id, status="failed", result=None, reason="1 of 1 tasks failed")
     failed = await why(api, activity, at=head.isoformat())
     assert "failed after" in failed["sentence"] and "1 of 1 tasks failed" in failed["sentence"]

@@ -1,5 +1,6 @@
 """What a newcomer sees first: help, exit codes, and both at once."""
 
+import shlex
 import subprocess
 import sys
 import time
@@ -32,6 +33,22 @@ def test_every_command_has_help_with_an_example(call: Call, command: list[str]) 
     assert "..." not in shown.out.partition("Commands:")[2]
 
 
+@pytest.mark.parametrize("command", [command for command in _all_commands() if command], ids=" ".join)
+def test_every_line_of_an_example_is_a_command_that_exists(call: Call, command: list[str]) -> None:
+    lines = call(*command, "--help").out.partition("Example:\n")[2].partition("\n\n")[0].splitlines()
+    for line in lines:
+        arguments = shlex.split(line)
+        found = COMMANDS
+        known = {option for parameter in found.params for option in parameter.opts}
+        for argument in arguments[arguments.index("activity-core") + 1 :]:
+            if inner := getattr(found, "commands", {}).get(argument):
+                found = inner
+                known = {option for parameter in found.params for option in parameter.opts}
+            elif argument.startswith("-") and argument != "-":
+                assert argument in known, line
+        assert found is not COMMANDS, line
+
+
 def test_exit_codes_are_documented(call: Call) -> None:
     text = call("--help").out.partition("Exit codes:")[2]
     assert [line.split()[0] for line in text.splitlines() if line.strip()] == ["0", "1", "2", "3"]
@@ -47,7 +64,19 @@ def test_version_is_that_of_the_package(call: Call) -> None:
     assert shown.out == f"activity-core {number}\n"
 
 
-@pytest.mark.parametrize("arguments", [["rums"], ["runs", "--limit", "0"], ["apply"], ["why"], ["get", "--no-such"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["rums"],
+        ["runs", "--limit", "0"],
+        ["apply"],
+        ["why"],
+        ["get", "--no-such"],
+        ["backfill", "digest", "--from", "2026-03-01T00:00:00Z"],
+        ["freeze", "create"],
+        ["freeze", "thaw"],
+    ],
+)
 def test_wrong_command_line_is_exit_code_2(call: Call, arguments: list[str]) -> None:
     ended = call(*arguments)
     assert ended.code == 2

@@ -135,7 +135,7 @@ class Life:
         self.asked.remove(time)
         if self.paused or (self.is_open() and not self.rules.allow_all):
             self.faults.append(f"{time} may start while paused or a run is open")
-        oldest = self.waiting()[0]
+        oldest = min(self.waiting(), key=lambda waiting: (self.decided_as(waiting) == "run", waiting))
         if not self.rules.allow_all and oldest != cover.members[0]:
             self.faults.append(f"{time} may start before {oldest}")
         run = Run(time, at(self.now), cover.members, cover.window_start, self.decided_as(time))
@@ -219,10 +219,13 @@ class Life:
         if not self.rules.allow_all and len(plan.heads) > (0 if self.is_open() else 1):
             self.faults.append(f"{len(plan.heads)} heads")
         members = [member for head in plan.heads for member in head.members]
-        may_run = self.waiting() if self.rules.allow_all or not plan.heads else self.waiting()[: len(members)]
-        if plan.heads and members != may_run:
-            self.faults.append(f"heads {members}, but {may_run} wait")
-        if self.waiting() and not self.paused and not plan.heads and (self.rules.allow_all or not self.is_open()):
+        in_turn = sorted(self.waiting(), key=lambda time: (self.decided_as(time) == "run", time))
+        if plan.heads and members != in_turn[: len(members)]:
+            self.faults.append(f"heads {members}, but {in_turn} wait")
+        others = [time for time in in_turn if self.decided_as(time) != "run"]
+        if not self.paused and self.rules.allow_all and members[: len(others)] != others:
+            self.faults.append(f"heads {members}, but {others} may run")
+        if self.waiting() and not self.paused and not plan.heads and not self.is_open():
             self.faults.append("times wait, nothing blocks them, and there is no head")
 
 

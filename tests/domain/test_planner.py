@@ -1,6 +1,7 @@
 """The planner of misfires: the rules of each policy one by one, then whole lives under any sequence of happenings."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
@@ -170,7 +171,7 @@ def test_r10_what_a_row_carries_outranks_the_policy() -> None:
     waiting = [row(0, "catchup"), row(1, "skip"), row(2, "catchup"), row(3, "compress"), row(4), row(5, "run"), row(6)]
     planned = plan(waiting, "compress", 9, limit=1, allow_all=True)
     assert decided(planned) == {at(0): OVER_LIMIT, at(1): LATE}
-    assert planned.heads == (head(2), head(3, 4), head(5), head(6))
+    assert planned.heads == (head(2), head(3, 4), head(6), head(5))  # what is backfilled comes last
 
 
 def test_decisions_of_a_group_are_equal_so_that_they_are_written_as_one_set() -> None:
@@ -186,6 +187,29 @@ def test_r15_the_gate_accepts_any_member_and_covers_up_to_it() -> None:
     assert covered_by(planned, at(9)) is None  # waits for the block before it
     assert covered_by(planned, at(1.5)) is None
     assert covered_by(Plan(), at(0)) is None
+
+
+def test_backfilled_times_leave_room_when_runs_may_overlap() -> None:
+    waiting = [*(row(n, "run") for n in range(20)), row(30)]
+    runs = [RunSpan(at(0), None)] * 7
+    planned = plan(waiting, "skip", 30, allow_all=True, runs=runs)
+    assert planned.heads == (head(30), head(0), head(1), head(2))
+    assert plan(waiting, "skip", 30, allow_all=True, runs=runs * 2).heads == (head(30),)
+    assert plan(waiting, "skip", 30).heads == (head(30),)
+
+
+def test_r5_lateness_and_overlap_are_judged_from_the_jittered_instant() -> None:
+    late, due, to_come = (replace(row(n), jitter=timedelta(minutes=3)) for n in (0, 4, 8))
+    grace = timedelta(minutes=2)
+    run = RunSpan(at(2), at(4))
+    planned = plan_times([late, due, to_come], policy="skip", now=at(9), grace=grace, catchup_limit=1, runs=[run])
+    assert decided(planned) == {at(0): OVERLAP}
+    assert [item.scheduled_for for item in planned.heads] == [at(4)]
+    ended = RunSpan(at(2), at(3))
+    planned = plan_times([late, due, to_come], policy="skip", now=at(9), grace=grace, catchup_limit=1, runs=[ended])
+    assert decided(planned) == {at(0): LATE}
+    assert plan_times([to_come], policy="skip", now=at(10), grace=grace, catchup_limit=1, runs=[]) == Plan()
+    assert plan_times([to_come], policy="skip", now=at(13), grace=grace, catchup_limit=1, runs=[]).head == at(8)
 
 
 def test_r15_starts_slower_than_the_interval_do_not_starve() -> None:

@@ -253,6 +253,22 @@ def test_resume_may_name_another_policy(policy: Policy, on_misfire: Policy) -> N
     assert (rows(simulation), runs(simulation)) == OUTAGE[on_misfire]
 
 
+def test_the_first_interval_of_all_starts_where_the_trigger_says() -> None:
+    def before(first: datetime) -> datetime:
+        return first - HOUR
+
+    def never(after: datetime, until: datetime) -> list[datetime]:
+        return []
+
+    known = minutely(Rules("skip"), until=clock("01:30"), first_start=before)
+    assert runs(known) == ["00 at 00:00 [59, 00) 00", "01 at 01:00 [00, 01) 01"]
+    unknown = minutely(Rules("skip"), until=clock("01:30"), previous=None, first_start=before)
+    assert [run.window[0] for run in unknown.runs] == [TEN - HOUR, TEN]
+    edit = Edit(clock("00:30"), due=every(MINUTE), first_start=before)
+    edited = simulate(never, Rules("skip"), after=TEN, until=clock("02:30"), run_time=taking(5), edits=[edit])
+    assert [run.window[0] for run in edited.runs] == [clock("01:00") - HOUR, clock("01:00")]
+
+
 def test_what_waits_at_the_end_says_why() -> None:
     paused = minutely(Rules("skip"), pauses=[Pause(clock("05:30"), clock("09:00"))])
     assert rows(paused)[-2:] == ["06 waiting paused", "07 waiting paused"]

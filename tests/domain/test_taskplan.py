@@ -17,7 +17,16 @@ BASE: dict[str, Any] = {
 }
 
 
-def plan(tasks: list[dict[str, Any]], **more: Any) -> TaskPlan:
+DAY_BEFORE = NINE.replace(day=30)
+
+
+def plan(
+    tasks: list[dict[str, Any]],
+    *,
+    window: tuple[datetime | None, datetime] | None = (DAY_BEFORE, NINE),
+    covers: dict[str, Any] | None = None,
+    **more: Any,
+) -> TaskPlan:
     document: dict[str, Any] = {**BASE, "tasks": tasks, **more}
     activity = read_activity(document)
     scope = run_scope(
@@ -25,9 +34,10 @@ def plan(tasks: list[dict[str, Any]], **more: Any) -> TaskPlan:
         activity_id="a",
         run_id="r",
         scheduled_for=NINE,
-        window=(NINE.replace(day=30), NINE),
+        window=window,
         event=None,
         params=None,
+        covers=covers,
     )
     scope["context"]["mail"] = BASE["context"][0]["value"]
     return plan_tasks(activity, scope)
@@ -38,6 +48,60 @@ def test_local_is_in_the_triggers_zone() -> None:
         [{"task_type": "a", "params": {"d": "${ local.date }", "t": "${ local.time }", "l": "${ local.last_day }"}}]
     )
     assert found.tasks[0].params == {"d": "2026-03-31", "t": "09:00:00", "l": True}
+
+
+INTERVAL = {"type": "interval", "every_seconds": 86_400}
+ONCE = {"type": "once", "at": NINE.isoformat()}
+
+
+def params(text: str, **more: Any) -> Any:
+    rendered = plan([{"task_type": "a", "params": {"x": text}}], **more).tasks[0].params
+    assert isinstance(rendered, dict)
+    return rendered["x"]
+
+
+@pytest.mark.parametrize("trigger", [INTERVAL, ONCE])
+def test_local_of_a_trigger_without_a_zone_is_utc(trigger: dict[str, Any]) -> None:
+    assert params("${ local.date } ${ local.time } ${ local.weekday }", trigger=trigger) == "2026-03-31 07:00:00 TUE"
+
+
+@pytest.mark.parametrize("trigger", [BASE["trigger"], INTERVAL])
+def test_r15_window_and_scheduled_for_are_instants(trigger: dict[str, Any]) -> None:
+    text = "${ window.start } ${ window.end } ${ string(window.end == scheduled_for) }"
+    assert params(text, trigger=trigger) == "2026-03-30T07:00:00Z 2026-03-31T07:00:00Z true"
+    assert params("${ window.end - window.start }", trigger=trigger) == "86400s"
+
+
+def test_r15_the_window_of_once_has_no_start() -> None:
+    window = (None, NINE)
+    assert params("${ window.end }", trigger=ONCE, window=window) == "2026-03-31T07:00:00Z"
+    assert params("${ has(window.start) }", trigger=ONCE, window=window) is False
+    with pytest.raises(PlanError, match="/tasks/0/params/x"):
+        params("${ window.start }", trigger=ONCE, window=window)
+    with pytest.raises(PlanError, match="/tasks/0/when"):
+        plan([{"task_type": "a", "when": "window.start < window.end"}], trigger=ONCE, window=window)
+
+
+COVERS = "${ covers.count }: ${ covers.first } to ${ covers.last }"
+
+
+def test_r15_a_run_that_covers_a_block_sees_it() -> None:
+    stored = {"first": "2026-03-28T08:00:00+00:00", "last": NINE.isoformat(), "count": 4}
+    assert params(COVERS, covers=stored) == "4: 2026-03-28T08:00:00Z to 2026-03-31T07:00:00Z"
+    assert params("${ covers.count }", covers=stored) == 4
+    assert (
+        params("${ covers.last - covers.first > duration('24h') && covers.last == window.end }", covers=stored) is True
+    )
+
+
+@pytest.mark.parametrize("trigger", [BASE["trigger"], INTERVAL, ONCE])
+def test_r15_a_run_of_one_time_covers_that(trigger: dict[str, Any]) -> None:
+    assert params(COVERS, trigger=trigger) == "1: 2026-03-31T07:00:00Z to 2026-03-31T07:00:00Z"
+
+
+def test_a_run_without_a_window_covers_nothing() -> None:
+    with pytest.raises(PlanError, match="/tasks/0/params/x"):
+        params("${ covers.count }", window=None)
 
 
 def test_r29_index_counts_per_type_over_all_entries() -> None:

@@ -84,6 +84,11 @@ class Bench:
             await self.send(event_type, event_id)
         await self.routing.route_batch()
 
+    async def settle(self, activity_id: uuid.UUID, tick: datetime | None = None) -> datetime | None:
+        """Settle, and what would run now."""
+        settled = await self.parts.settler.settle(activity_id, tick)
+        return None if settled is None else settled.plan.head
+
     async def gate(self, activity_id: uuid.UUID, key: str, execution: str) -> Passed:
         async with self.database.begin() as connection:
             return await log_run(connection, self.definitions, activity_id, key, execution)

@@ -11,7 +11,7 @@ from temporalio.client import Client, WorkflowHandle
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from activity_core.domain import ids
-from activity_core.store import ledger, runs
+from activity_core.store import runs, trigger_state
 from tests.services.conftest import Bench
 from tests.stack import eventually
 
@@ -109,7 +109,7 @@ async def test_r36_a_late_or_repeated_end_changes_nothing(bench: Bench, first: s
 
     async def end(status: str) -> bool:
         async with bench.database.begin() as connection:
-            await ledger.lock_only(connection, activity)
+            await trigger_state.lock_only(connection, activity)
             return await runs.end(connection, run_id, status=status, result=None, reason=status)
 
     assert await end(first)

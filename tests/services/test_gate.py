@@ -66,7 +66,7 @@ async def test_r9_a_time_that_is_no_nominal_one_is_refused(bench: Bench) -> None
 
 async def test_r12_late_times_are_skipped_and_the_next_runs(bench: Bench) -> None:
     activity, minutes = await bench.every_minute(due=4, grace_seconds=61)
-    head = await bench.parts.settler.settle(activity, None)
+    head = await bench.settle(activity, None)
     waiting = [row for row in await bench.outcomes(activity) if row == ("waiting", "due")]
     assert len(waiting) in (1, 2), "the last minute, and the one before it for a second"
     assert set(await bench.outcomes(activity)) == {("skipped", "late"), ("waiting", "due")}
@@ -79,7 +79,7 @@ async def test_r12_late_times_are_skipped_and_the_next_runs(bench: Bench) -> Non
 
 async def test_i4_settles_at_once_write_each_time_once(bench: Bench) -> None:
     activity, minutes = await bench.every_minute(due=50, grace_seconds=86_400)
-    heads = await asyncio.gather(*(bench.parts.settler.settle(activity, None) for _ in range(20)))
+    heads = await asyncio.gather(*(bench.settle(activity, None) for _ in range(20)))
     assert set(heads) == {minutes[0]}
     rows = await bench.sql(
         "SELECT scheduled_for, interval_start FROM occurrences WHERE activity_id = $1 ORDER BY scheduled_for", activity
@@ -100,7 +100,7 @@ async def test_r12_while_a_run_is_open_the_next_times_wait_and_then_are_skipped_
     await bench.sql(
         "UPDATE activity_runs SET started_at = $2 WHERE run_id = $1", passed.run_id, minutes[1] - timedelta(seconds=1)
     )
-    assert await bench.parts.settler.settle(activity, None) is None
+    assert await bench.settle(activity, None) is None
     assert (await bench.gate(activity, second, "b")).verdict == "refused"
     assert (await bench.outcomes(activity))[:3] == [
         ("started", "on_time"),
@@ -128,7 +128,7 @@ async def test_r2_a_tick_that_the_cron_does_not_know_is_a_no_op(bench: Bench) ->
     )
     ((now,),) = await bench.sql("SELECT date_trunc('second', now())")
     for tick in (None, now, now + timedelta(seconds=3), now + timedelta(hours=1), now - timedelta(hours=1)):
-        assert await bench.parts.settler.settle(activity, tick) is None
+        assert await bench.settle(activity, tick) is None
     assert await bench.outcomes(activity) == []
     (state,) = await bench.sql(
         "SELECT settled_through, next_due_at FROM trigger_state WHERE activity_id = $1", activity
@@ -182,7 +182,7 @@ async def test_a_disabled_activity_owes_nothing_and_its_waiting_times_are_disabl
     await bench.sql(
         "UPDATE trigger_state SET settled_through = now() - interval '1 h' WHERE activity_id = $1", activity
     )
-    assert await bench.parts.settler.settle(activity, None) is None
+    assert await bench.settle(activity, None) is None
     assert len(await bench.outcomes(activity)) == count
 
 

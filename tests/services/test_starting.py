@@ -9,7 +9,7 @@ from temporalio.common import WorkflowIDReusePolicy
 
 from activity_core.dev.ports import LOOPBACK, free_port
 from activity_core.errors import UnavailableError
-from activity_core.store import ledger
+from activity_core.store import starts
 from activity_core.workflows.contracts import RUN_WORKFLOW, RunInput
 from tests.checker import broken, strangers
 from tests.consumer import Answer, consumer
@@ -71,7 +71,7 @@ async def test_a_lease_keeps_others_away_until_it_is_over(bench: Bench) -> None:
 
     async def claim(seconds: float) -> list[int]:
         async with bench.database.begin() as connection:
-            claims = await ledger.claim_starts(connection, limit=500, lease_seconds=seconds)
+            claims = await starts.claim(connection, limit=500, lease_seconds=seconds)
         return [one.start_attempts for one in claims if one.activity_id == activity]
 
     assert await claim(1.0) == [1]

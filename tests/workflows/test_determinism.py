@@ -17,7 +17,7 @@ from activity_core.workflows.task import TaskWorkflow
 WORKFLOWS = [FireActivityWorkflow, RunActivityWorkflow, TaskWorkflow]
 FILES = sorted(Path(workflows.__file__).parent.glob("*.py"))
 ALLOWED_IMPORTS = {
-    *("asyncio", "contextlib", "dataclasses", "datetime", "temporalio"),
+    *("asyncio", "contextlib", "dataclasses", "datetime", "temporalio", "typing"),
     *("activity_core.domain", "activity_core.workflows"),
 }
 # Clocks, environment, randomness, process-dependent hashing and order, threads, I/O: also what the sandbox lets through.

@@ -1,19 +1,21 @@
 """/v1/activities."""
 
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from itertools import islice
+from typing import Annotated
+from zoneinfo import ZoneInfo
 
 from fastapi import APIRouter, Query, Request, Response
 
-from activity_core.api import bodies, params, views
+from activity_core.api import bodies, params, shown, views
 from activity_core.api.services import Services, Use
 from activity_core.api.why_view import WhyOut, why_out
-from activity_core.domain import cron
-from activity_core.domain.documents import CronTrigger, EventTrigger, Trigger, stored_activity
+from activity_core.domain import zones
+from activity_core.domain.documents import Activity, EventTrigger, Trigger, stored_activity, times_of, zone_of
 from activity_core.errors import Fault, InvalidInputError
-from activity_core.services.activities import next_due
-from activity_core.services.settle import next_nominal
+from activity_core.services.settle import new_time
 from activity_core.services.why import Answer
+from activity_core.store.activities import ActivityRecord
 from activity_core.store.ledger import OccurrenceFilter
 from activity_core.store.runs import RunFilter
 
@@ -24,8 +26,9 @@ TRIGGER_BODY = {
     "properties": {
         "params": {"type": ["object", "null"], "description": "What the run sees as `params`"},
         "on_overlap": {
-            "enum": ["refuse", "allow", None],
-            "description": "While a run is open; the default is refuse for activities with times, else allow",
+            "enum": ["refuse", "wait", "allow", None],
+            "description": "While a run is open. `wait`: after the runs and requests before it. "
+            "The default is refuse for activities with times, else allow",
         },
     },
 }
@@ -41,23 +44,26 @@ async def create_activity(
     key = params.read_idempotency_key(idempotency_key)
     saved = await use.activities.create(await bodies.read_json(request), idempotency_key=key)
     response.headers["Location"] = f"/v1/activities/{saved.record.id}"
-    return _shown(saved.record, response)
+    return await shown.activity(use, saved.record, response)
 
 
 @router.get("")
 async def list_activities(
-    use: Use, cursor: params.CursorText = None, limit: params.Limit = params.DEFAULT_LIMIT
+    use: Use,
+    selector: params.SelectorText = None,
+    cursor: params.CursorText = None,
+    limit: params.Limit = params.DEFAULT_LIMIT,
 ) -> views.ListOf[views.ActivityOut]:
     """The activities that are not deleted, newest first."""
-    page = await use.activities.listed(cursor=params.read_cursor(cursor), limit=limit)
-    now = datetime.now(UTC)
-    return views.ListOf(items=[views.activity(record, now) for record in page.items], next_cursor=page.next_cursor)
+    chosen = params.read_selector(selector)
+    page = await use.activities.listed(selector=chosen, cursor=params.read_cursor(cursor), limit=limit)
+    return views.ListOf(items=await shown.activities(use, page.items), next_cursor=page.next_cursor)
 
 
 @router.get("/{ref}")
 async def get_activity(ref: str, response: Response, use: Use) -> views.ActivityOut:
     """By UUID or slug. 410 when a UUID names a deleted one."""
-    return _shown(await use.activities.get(ref), response)
+    return await shown.activity(use, await use.activities.get(ref), response)
 
 
 @router.put("/{ref}", openapi_extra=DOCUMENT, responses={201: {"model": views.ActivityOut, "description": "Created"}})
@@ -71,7 +77,7 @@ async def put_activity(
     if saved.change == "created":
         response.status_code = 201
         response.headers["Location"] = f"/v1/activities/{saved.record.id}"
-    return _shown(saved.record, response)
+    return await shown.activity(use, saved.record, response)
 
 
 @router.delete("/{ref}", status_code=204)
@@ -97,13 +103,15 @@ async def list_occurrences_of_activity(
     kind: views.OccurrenceKind | None = None,
     start: params.From = None,
     end: params.To = None,
+    merged_into: params.MergedInto = None,
+    backfill_id: params.BackfillId = None,
     cursor: params.CursorText = None,
     limit: params.Limit = params.DEFAULT_LIMIT,
 ) -> views.ListOf[views.OccurrenceOut]:
     """The ledger of one activity, newest first."""
     params.check_range(start, end)
     activity_id = await params.activity_id_of(use.reads, ref)
-    where = OccurrenceFilter(activity_id, outcome, reason_code, kind, None, start, end)
+    where = OccurrenceFilter(activity_id, outcome, reason_code, kind, None, start, end, merged_into, backfill_id)
     page = await use.reads.occurrences(where, cursor=params.read_cursor(cursor), limit=limit)
     return views.ListOf(items=[views.occurrence(row) for row in page.items], next_cursor=page.next_cursor)
 
@@ -129,16 +137,27 @@ async def list_runs_of_activity(
 async def next_times(ref: str, use: Use, count: Annotated[int, Query(ge=1, le=100)] = 5) -> views.NextTimes:
     """The next due times, and in plain English when it runs. A disabled activity owes none."""
     record = await use.activities.get(ref)
+    status = (await use.pausing.status([record]))[record.id]
     definition, now = stored_activity(record.effective), datetime.now(UTC)
     trigger = definition.trigger
-    items: list[views.NextTime] = []
-    at = next_due(record, now)
-    while isinstance(trigger, CronTrigger) and at is not None and len(items) < count:
-        local = at.astimezone(cron.check_zone(trigger.timezone))
-        items.append(views.NextTime(scheduled_for=at, local=local.isoformat()))
-        at = next_nominal(trigger, at)
-    zone = trigger.timezone if isinstance(trigger, CronTrigger) else None
-    return views.NextTimes(description=_described(trigger), timezone=zone, enabled=definition.enabled, items=items)
+    times = times_of(trigger)
+    items = []
+    if times is not None and definition.enabled:
+        zone = zones.load(zone_of(trigger))
+        coming = islice(times.iterate(now, datetime.max.replace(tzinfo=UTC)), count)
+        items = [_next_time(record, definition, scheduled_for, zone) for scheduled_for in coming]
+    return views.NextTimes(
+        description=_described(trigger),
+        timezone=None if times is None else zone_of(trigger),
+        enabled=definition.enabled,
+        paused=status.pause is not None or bool(status.freezes),
+        items=items,
+    )
+
+
+def _next_time(record: ActivityRecord, definition: Activity, scheduled_for: datetime, zone: ZoneInfo) -> views.NextTime:
+    due_at = new_time(record.id, definition, scheduled_for, None).due_at
+    return views.NextTime(scheduled_for=scheduled_for, local=scheduled_for.astimezone(zone).isoformat(), due_at=due_at)
 
 
 @router.get("/{ref}/why")
@@ -169,23 +188,17 @@ async def trigger_activity(
     faults = []
     if given is not None and not isinstance(given, dict):
         faults.append(Fault("/params", "write a JSON object"))
-    if on_overlap == "wait":
-        faults.append(Fault("/on_overlap", "'wait' is not available in this version; write 'refuse' or 'allow'"))
-    elif on_overlap not in (None, "refuse", "allow"):
-        faults.append(Fault("/on_overlap", "write 'refuse' or 'allow', or leave it out"))
+    if on_overlap not in (None, "refuse", "wait", "allow"):
+        faults.append(Fault("/on_overlap", "write 'refuse', 'wait' or 'allow', or leave it out"))
     if faults:
         raise InvalidInputError(faults)
     return views.triggered(await use.triggering.trigger(ref, params=given, on_overlap=on_overlap, idempotency_key=key))
 
 
-def _shown(record: Any, response: Response) -> views.ActivityOut:
-    response.headers["ETag"] = f'"{record.revision}"'
-    return views.activity(record, datetime.now(UTC))
-
-
 def _described(trigger: Trigger) -> str:
-    if isinstance(trigger, CronTrigger):
-        return f"{cron.describe(cron.parse_cron(trigger.cron))}, {trigger.timezone} time"
+    times = times_of(trigger)
+    if times is not None:
+        return times.describe()
     if isinstance(trigger, EventTrigger):
         suffix = " that its filter lets through" if trigger.filter is not None else ""
         return f"for each event of type {', '.join(trigger.event_types)}{suffix}"

@@ -4,10 +4,23 @@ from importlib.metadata import PackageNotFoundError, version
 
 from fastapi import Depends, FastAPI
 
-from activity_core.api import activities, consumers, events, health, ledger, openapi, problems, services, tasks
+from activity_core.api import (
+    activities,
+    consumers,
+    events,
+    health,
+    ledger,
+    openapi,
+    pausing,
+    problems,
+    services,
+    simulate,
+    tasks,
+)
 from activity_core.api.middleware import BodyGuard, RequestGuard
 from activity_core.api.params import check_url
 from activity_core.console import pages
+from activity_core.services.simulating import Simulating
 from activity_core.settings import Settings
 from activity_core.store.database import Database
 from activity_core.temporal.client import Temporal
@@ -27,10 +40,12 @@ def create_app(settings: Settings, database: Database, temporal: Temporal | None
         redirect_slashes=False,
     )
     app.state.services = services.build(settings, database, temporal)
+    app.state.simulating = Simulating()
     app.include_router(events.hot)
     for router in (
         *(activities.router, consumers.router, consumers.apply_router, events.router),
-        *(ledger.occurrences, ledger.runs, tasks.router, health.router),
+        *(ledger.occurrences, ledger.runs, simulate.router, tasks.router, health.router),
+        *(pausing.pausing, pausing.freezes),
     ):
         app.include_router(router, dependencies=[Depends(check_url)])
     app.include_router(pages.router)

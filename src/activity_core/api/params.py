@@ -13,11 +13,10 @@ from fastapi.routing import APIRoute
 from pydantic import BeforeValidator, WithJsonSchema
 
 from activity_core.domain import ids, instants
+from activity_core.domain.selectors import Selector, SelectorError, parse_selector
 from activity_core.errors import Fault, GoneError, InvalidInputError, NotFoundError, RevisionMismatchError
 from activity_core.services.reads import Reads
 from activity_core.store.paging import Cursor, decode_cursor
-
-NOT_YET = frozenset({"selector"})
 
 _PLUS_AS_SPACE = re.compile(r"(\S+[T ]\S+) (\d{2}(?::?\d{2})?)")
 
@@ -40,11 +39,25 @@ IdempotencyKey = Annotated[
     str | None, Header(alias="Idempotency-Key", description="Makes a repeat of this request harmless")
 ]
 
+SelectorText = Annotated[
+    str | None, Query(alias="selector", description="Labels, for example `team=ops,env!=dev,tier,!legacy`")
+]
+MergedInto = Annotated[uuid.UUID | None, Query(description="The occurrence whose run covers them")]
+BackfillId = Annotated[uuid.UUID | None, Query(description="The backfill that asked for them")]
+
 DEFAULT_LIMIT = 50
 
 
 def read_cursor(text: str | None) -> Cursor | None:
     return None if text is None else decode_cursor(text)
+
+
+def read_selector(text: str | None) -> Selector | None:
+    """Raises InvalidInputError for a text that is no selector."""
+    try:
+        return None if text is None else parse_selector(text)
+    except SelectorError as error:
+        raise InvalidInputError([Fault("/query/selector", str(error))]) from error
 
 
 def check_range(start: datetime | None, end: datetime | None) -> None:
@@ -71,8 +84,6 @@ async def check_url(request: Request) -> None:
 
 
 def _unknown(name: str, known: list[str]) -> Fault:
-    if name in NOT_YET:
-        return Fault(f"/query/{name}", f"'{name}' is not available in this version; leave it out", "unknown_parameter")
     listed = f"known are: {', '.join(known)}" if known else "there are none here"
     near = difflib.get_close_matches(name, known, n=1)
     message = f"unknown parameter; did you mean '{near[0]}'? ({listed})" if near else f"unknown parameter; {listed}"

@@ -10,6 +10,8 @@ from activity_core.services.activities import Activities
 from activity_core.services.apply import Apply
 from activity_core.services.consumers import Consumers
 from activity_core.services.definitions import Definitions
+from activity_core.services.freezes import Freezes
+from activity_core.services.pausing import Pausing
 from activity_core.services.reads import Reads
 from activity_core.services.tasks import Tasks
 from activity_core.services.triggering import Triggering
@@ -30,6 +32,8 @@ class Services:
     consumers: Consumers
     apply: Apply
     triggering: Triggering
+    pausing: Pausing
+    freezes: Freezes
     reads: Reads
     tasks: Tasks
     why: Why
@@ -45,6 +49,8 @@ def build(settings: Settings, database: Database, temporal: Temporal | None) -> 
         consumers=Consumers(database),
         apply=Apply(database, definitions),
         triggering=Triggering(database, definitions),
+        pausing=Pausing(database, definitions),
+        freezes=Freezes(database),
         reads=Reads(database),
         tasks=Tasks(database),
         why=Why(database),

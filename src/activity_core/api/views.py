@@ -5,12 +5,14 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, Generic, Literal, TypeVar
 from uuid import UUID
 
-from pydantic import BaseModel, PlainSerializer, WithJsonSchema
+from pydantic import BaseModel, Field, PlainSerializer, WithJsonSchema
 
-from activity_core.domain.documents import CronTrigger, stored_activity
+from activity_core.domain.documents import stored_activity, times_of
 from activity_core.services.apply import Applied
+from activity_core.services.freezes import Frozen
+from activity_core.services.pausing import Status
 from activity_core.services.reads import EventView, RunView
-from activity_core.services.settle import first_due
+from activity_core.services.settle import next_due
 from activity_core.services.tasks import TaskDetail
 from activity_core.services.triggering import Triggered
 from activity_core.store.activities import ActivityRecord, RevisionRecord
@@ -66,7 +68,14 @@ class Notice(BaseModel):
 
 
 class ActivityState(BaseModel):
+    """`enabled` is the definition's; a pause is the operator's, with its note; `freezes` are the ids of those that hold it."""
+
     enabled: bool
+    paused: bool
+    note: str | None
+    until: Instant | None
+    paused_at: Instant | None
+    freezes: list[UUID]
 
 
 class ScheduleState(BaseModel):
@@ -92,29 +101,30 @@ class ActivityOut(BaseModel):
     updated_at: Instant
 
 
-DEPRECATED = Notice(
-    code="deprecated_field",
-    pointer="/dedupe_key_strategy",
-    message="dedupe_key_strategy is legacy metadata: it is stored and returned, and nothing reads it; leave it out",
-)
-
-
-def activity(record: ActivityRecord, now: datetime) -> ActivityOut:
+def activity(record: ActivityRecord, status: Status, notices: list[Notice], now: datetime) -> ActivityOut:
     definition = stored_activity(record.effective)
-    has_times = isinstance(definition.trigger, CronTrigger)
+    has_times = times_of(definition.trigger) is not None
+    pause = status.pause
     return ActivityOut(
         id=record.id,
         slug=record.slug,
         revision=record.revision,
-        state=ActivityState(enabled=definition.enabled),
+        state=ActivityState(
+            enabled=definition.enabled,
+            paused=pause is not None,
+            note=None if pause is None else pause.note,
+            until=None if pause is None else pause.until,
+            paused_at=None if pause is None else pause.from_at,
+            freezes=[freeze.id for freeze in status.freezes],
+        ),
         spec=record.spec,
         effective=record.effective,
         schedule=ScheduleState(
             sync=_sync(record, has_times=has_times, enabled=definition.enabled),
-            next=first_due(definition, now),
+            next=next_due(definition, now),
             error=record.sync_error if has_times else None,
         ),
-        notices=[DEPRECATED] if definition.dedupe_key_strategy is not None else [],
+        notices=notices,
         created_at=record.created_at,
         updated_at=record.updated_at,
     )
@@ -141,18 +151,23 @@ def revision(record: RevisionRecord) -> RevisionOut:
 
 
 class NextTime(BaseModel):
-    """`local`: the same instant in the trigger's zone."""
+    """`local`: the same instant in the trigger's zone. `due_at`: when it starts, its jitter later."""
 
     scheduled_for: Instant
     local: str
+    due_at: Instant
 
 
 class NextTimes(BaseModel):
-    """`items` is empty for triggers without times and for disabled activities; `description` says when it runs."""
+    """`items` is empty for triggers without times and for disabled activities; `description` says when it runs.
+
+    Of a paused activity they wait until it is resumed.
+    """
 
     description: str
     timezone: str | None
     enabled: bool
+    paused: bool
     items: list[NextTime]
 
 
@@ -165,6 +180,45 @@ class TriggeredOut(BaseModel):
 
 def triggered(value: Triggered) -> TriggeredOut:
     return TriggeredOut.model_validate(value, from_attributes=True)
+
+
+class ResumedOut(BaseModel):
+    """`times` and `events`: how many waited. They are decided now, unless a freeze still holds the activity."""
+
+    activity: ActivityOut
+    times: int
+    events: int
+
+
+class FreezeOut(BaseModel):
+    """`active`: it holds now. `matches`: how many activities its selector matches at the moment."""
+
+    id: UUID
+    selector: str
+    note: str | None
+    start: Annotated[Instant, Field(serialization_alias="from")]
+    until: Instant | None
+    ended_at: Instant | None
+    active: bool
+    on_misfire: Literal["policy", "skip", "catchup", "compress"]
+    events: Literal["run", "skip"]
+    created_at: Instant
+    matches: int
+
+
+def freeze(frozen: Frozen) -> FreezeOut:
+    record = frozen.freeze
+    named = {name: getattr(record, name) for name in ("id", "selector", "note", "until", "ended_at", "created_at")}
+    return FreezeOut.model_validate(
+        {
+            **named,
+            "start": record.from_at,
+            "events": record.events,
+            "on_misfire": record.on_misfire or "policy",
+            "active": frozen.active,
+            "matches": frozen.matches,
+        }
+    )
 
 
 class ConsumerOut(BaseModel):
@@ -264,7 +318,10 @@ class Decision(BaseModel):
 
 
 class OccurrenceOut(BaseModel):
-    """One row of the ledger. `history`: earlier decisions, oldest first."""
+    """One row of the ledger. `history`: earlier decisions, oldest first.
+
+    `merged_into`: the occurrence whose run covers it. `rerun_of`: the run that is run again.
+    """
 
     id: UUID
     activity_id: UUID
@@ -279,13 +336,15 @@ class OccurrenceOut(BaseModel):
     reason_code: str
     reason: str
     run_id: UUID | None
-    merged_into: UUID | None = None
+    merged_into: UUID | None
+    backfill_id: UUID | None
+    rerun_of: UUID | None
     decided_at: Instant | None
     history: list[Decision]
 
 
 def occurrence(row: LedgerRow) -> OccurrenceOut:
-    names = OccurrenceOut.model_fields.keys() - {"slug", "event_id", "merged_into"}
+    names = OccurrenceOut.model_fields.keys() - {"slug", "event_id"}
     values = {name: getattr(row.occurrence, name) for name in names}
     return OccurrenceOut(**values, slug=row.slug, event_id=row.event_id)
 

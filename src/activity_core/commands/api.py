@@ -86,6 +86,9 @@ class Api:
     def post(self, *path: str, body: Any, idempotency_key: str | None = None) -> Answer:
         return self._send("POST", path, body=body, idempotency_key=idempotency_key)
 
+    def delete(self, *path: str) -> Answer:
+        return self._send("DELETE", path)
+
     def _send(
         self,
         method: str,

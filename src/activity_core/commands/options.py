@@ -20,6 +20,24 @@ class Output(StrEnum):
     JSON = "json"
 
 
+class OnOverlap(StrEnum):
+    REFUSE = "refuse"
+    WAIT = "wait"
+    ALLOW = "allow"
+
+
+class OnMisfire(StrEnum):
+    POLICY = "policy"
+    SKIP = "skip"
+    CATCHUP = "catchup"
+    COMPRESS = "compress"
+
+
+class HeldEvents(StrEnum):
+    RUN = "run"
+    SKIP = "skip"
+
+
 ApiUrl = Annotated[
     str, typer.Option("--api-url", envvar="ACTIVITY_CORE_API_URL", metavar="URL", help="Where the API is.")
 ]
@@ -28,6 +46,29 @@ Limit = Annotated[int, typer.Option("--limit", min=1, max=500, metavar="N", help
 CursorOption = Annotated[
     str | None, typer.Option("--cursor", metavar="TEXT", help="Go on from an earlier answer's next_cursor.")
 ]
+ActivityRef = Annotated[str, typer.Argument(metavar="REF", help="Slug or id of the activity.")]
+NoteText = Annotated[str | None, typer.Option("--note", metavar="TEXT", help="Why, for those who find it.")]
+From = Annotated[str | None, typer.Option("--from", metavar="INSTANT", help="With its offset, inclusive.")]
+To = Annotated[str | None, typer.Option("--to", metavar="INSTANT", help="With its offset, exclusive.")]
+Overlap = Annotated[
+    OnOverlap | None,
+    typer.Option("--on-overlap", help="While a run is open: refuse, wait for its end, or run beside it (allow)."),
+]
+WaitForRun = Annotated[bool, typer.Option("--wait", help="Until the run has ended; exit code 1 unless completed.")]
+Timeout = Annotated[
+    int | None, typer.Option("--timeout", min=1, metavar="SECONDS", help="Give up waiting then; the work goes on.")
+]
+IdempotencyKey = Annotated[
+    str | None,
+    typer.Option(
+        "--idempotency-key", metavar="KEY", help="Repeating the command with the same key starts nothing new."
+    ),
+]
+
+
+def given(**values: Any) -> dict[str, Any]:
+    """The values that are not None, as fields of a body; `from_` is the field `from`."""
+    return {name.rstrip("_"): value for name, value in values.items() if value is not None}
 
 
 def json_argument(text: str, *, option: str, may_be_file: bool = False) -> Any:

@@ -88,6 +88,18 @@ def cell_text(value: Any) -> str:
     return str(value)
 
 
+def amount(count: int, noun: str) -> str:
+    """`1 run`, `2 runs`, `2 activities`."""
+    if count == 1:
+        return f"1 {noun}"
+    return f"{count} {noun[:-1]}ies" if noun.endswith("y") else f"{count} {noun}s"
+
+
+def counts_text(counts: Mapping[str, int]) -> str:
+    """`3 started, 1 waiting`, without what is none."""
+    return ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counts.items() if count and name != "total")
+
+
 def instant(text: str | None) -> str | None:
     """An instant of the API to the second, for reading; `-o json` has the whole."""
     return None if text is None else _cut(text, 0)

@@ -4,13 +4,18 @@
 database holds, where a field of a newer version is ignored (rolling upgrades).
 """
 
+from datetime import datetime
+from functools import lru_cache
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from activity_core.domain import cron as cron_dialect
 from activity_core.domain.event_types import check_pattern
 from activity_core.domain.ids import TASK_TYPE_PATTERN, check_slug
+from activity_core.domain.instants import read_instant
+from activity_core.domain.planner import Policy
+from activity_core.domain.times import MAX_EVERY_SECONDS, Times, cron_times, interval_times, once_times
 
 API_VERSION: Literal["activity-core/v1"] = "activity-core/v1"
 BUILT_IN_CONSUMERS = ("inbox", "log")
@@ -48,24 +53,44 @@ Text = Annotated[str, Field(max_length=2000)]
 Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
 Seconds = Annotated[int, Field(ge=0, le=31_536_000)]
 PositiveSeconds = Annotated[int, Field(ge=1, le=31_536_000)]
-MisfirePolicy = Literal["skip", "catchup", "compress"]
+
+Instant = Annotated[datetime, BeforeValidator(read_instant), WithJsonSchema({"type": "string", "format": "date-time"})]
 
 
-def _available_policy(policy: str) -> str:
-    if policy != "skip":
-        raise ValueError(f"'{policy}' is not available in this version; write 'skip'")
-    return policy
+class TimeTrigger(Model):
+    """What triggers with due times have in common. The misfire policy alone controls what becomes of missed ones (R10)."""
+
+    misfire_policy: Policy = "compress"
+    misfire_grace_seconds: Annotated[int, Field(ge=1, le=86_400)] = 60
+    catchup_limit: Annotated[int, Field(ge=1, le=1000)] = 10
+    # None follows the misfire policy: skip skips what falls into an open run, the others let it wait.
+    overlap_policy: Literal["allow_all"] | None = None
+    late_after_seconds: PositiveSeconds = 300
+    jitter_seconds: Annotated[int, Field(ge=0, le=3600)] = 0
 
 
-class CronTrigger(Model):
+class CronTrigger(TimeTrigger):
     type: Literal["cron"]
     cron: Annotated[str, AfterValidator(_cron)]
     timezone: Annotated[str, AfterValidator(_zone)]
-    # Required until all three policies exist: a default chosen now would change its meaning later.
-    misfire_policy: Annotated[
-        MisfirePolicy, AfterValidator(_available_policy), WithJsonSchema({"type": "string", "enum": ["skip"]})
-    ]
-    misfire_grace_seconds: Annotated[int, Field(ge=1, le=86_400)] = 60
+    start_at: Instant | None = None
+    end_at: Instant | None = None
+
+
+class IntervalTrigger(TimeTrigger):
+    """Due at `anchor + k * every_seconds`; the Unix epoch is the anchor if there is none."""
+
+    type: Literal["interval"]
+    every_seconds: Annotated[int, Field(ge=1, le=MAX_EVERY_SECONDS)]
+    anchor: Instant | None = None
+    start_at: Instant | None = None
+    end_at: Instant | None = None
+
+
+class OnceTrigger(TimeTrigger):
+    type: Literal["once"]
+    at: Instant
+    misfire_policy: Policy = "catchup"
 
 
 class EventTrigger(Model):
@@ -80,7 +105,28 @@ class ManualTrigger(Model):
     type: Literal["manual"]
 
 
-Trigger = Annotated[CronTrigger | EventTrigger | ManualTrigger, Field(discriminator="type")]
+Trigger = Annotated[
+    CronTrigger | IntervalTrigger | OnceTrigger | EventTrigger | ManualTrigger, Field(discriminator="type")
+]
+
+
+@lru_cache(maxsize=4_096)
+def times_of(trigger: Trigger) -> Times | None:
+    """The due times of a trigger; None for triggers without. Raises TimesError for settings that don't go together."""
+    match trigger:
+        case CronTrigger():
+            return cron_times(trigger.cron, trigger.timezone, trigger.start_at, trigger.end_at)
+        case IntervalTrigger():
+            return interval_times(trigger.every_seconds, trigger.anchor, trigger.start_at, trigger.end_at)
+        case OnceTrigger():
+            return once_times(trigger.at)
+        case _:
+            return None
+
+
+def zone_of(trigger: Trigger) -> str:
+    """The IANA zone in which the trigger's times are local: UTC unless it names one."""
+    return trigger.timezone if isinstance(trigger, CronTrigger) else "UTC"
 
 
 class StaticContext(Model):
@@ -180,12 +226,12 @@ Document = Activity | HttpConsumer
 
 def scope_of(activity: Activity) -> frozenset[str]:
     """The names that this activity's expressions may use (without `item` and `index`)."""
-    match activity.trigger.type:
-        case "cron":
+    match activity.trigger:
+        case TimeTrigger():
             return SCOPE_ALWAYS | SCOPE_TIME
-        case "event":
+        case EventTrigger():
             return SCOPE_ALWAYS | SCOPE_EVENT
-        case "manual":
+        case _:
             return SCOPE_ALWAYS
 
 

@@ -8,7 +8,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from itertools import islice
+from itertools import chain, islice
 from typing import Literal
 
 Policy = Literal["skip", "catchup", "compress"]
@@ -19,13 +19,25 @@ PlanAs = Literal["skip", "catchup", "compress", "run"]
 _FOREVER = datetime.max.replace(tzinfo=UTC)
 
 
+# With `allow_all`, how many runs may be open for a backfilled time to start.
+BACKFILL_PARALLEL = 10
+
+
 @dataclass(frozen=True, slots=True)
 class WaitingTime:
-    """A due time without an outcome. `interval_start`: the nominal time before it; `plan_as` outranks the policy."""
+    """A time without an outcome. `interval_start`: the nominal time before it; `plan_as` outranks the policy.
+
+    `jitter` after its nominal time it is due: lateness and overlap are judged from there.
+    """
 
     scheduled_for: datetime
     interval_start: datetime | None
     plan_as: PlanAs | None = None
+    jitter: timedelta = timedelta(0)
+
+    @property
+    def due(self) -> datetime:
+        return self.scheduled_for + self.jitter
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,23 +100,31 @@ def plan_times(
     paused: bool = False,
     allow_all: bool = False,
 ) -> Plan:
-    """Decide all waiting times of an activity (ascending, none after `now`).
+    """Decide all waiting times of an activity: ascending, nominal times not after `now`. Those not due yet are left.
 
     A time that waits longer than the grace is misfired. `skip` skips it, and any time at which a run was open;
     `catchup` drops all but the newest `catchup_limit` (at least 1) and runs the rest one at a time; `compress` runs each
-    contiguous block once. `runs` are all runs, of whatever origin, that are open or ended after the oldest waiting
-    time. `allow_all` starts every head without waiting for another's end, so overlap skips nothing.
+    contiguous block once. Backfilled times (`run`) come after all others. `runs` are all runs, of whatever origin, that
+    are open or ended after the oldest waiting time. `allow_all` starts every head without waiting for another's end, so
+    overlap skips nothing.
     """
     if paused:
         return Plan()
+    waiting = [row for row in waiting if row.due <= now]
     cutoff = now - grace
     decisions = _skipped([row for row in waiting if (row.plan_as or policy) == "skip"], cutoff, grace, runs, allow_all)
-    caught_up = [row for row in waiting if (row.plan_as or policy) == "catchup" and row.scheduled_for < cutoff]
+    caught_up = [row for row in waiting if (row.plan_as or policy) == "catchup" and row.due < cutoff]
     decisions |= _over_limit(caught_up, catchup_limit)
-    if not allow_all and any(run.ended is None for run in runs):
+    open_runs = sum(run.ended is None for run in runs)
+    if open_runs and not allow_all:
         return Plan(decisions)
-    blocks = _blocks((row for row in waiting if row.scheduled_for not in decisions), policy, cutoff)
-    return Plan(decisions, tuple(_head(block) for block in islice(blocks, None if allow_all else 1)))
+    left = [row for row in waiting if row.scheduled_for not in decisions]
+    blocks = _blocks((row for row in left if row.plan_as != "run"), policy, cutoff)
+    backfilled = _blocks((row for row in left if row.plan_as == "run"), policy, cutoff)
+    if allow_all:
+        parallel = max(0, BACKFILL_PARALLEL - open_runs)
+        return Plan(decisions, tuple(_head(block) for block in chain(blocks, islice(backfilled, parallel))))
+    return Plan(decisions, tuple(_head(block) for block in islice(chain(blocks, backfilled), 1)))
 
 
 def covered_by(plan: Plan, scheduled_for: datetime) -> Head | None:
@@ -129,7 +149,7 @@ def _skipped(
     return {
         row.scheduled_for: overlap if row.scheduled_for in overlapped else late
         for row in rows
-        if row.scheduled_for in overlapped or row.scheduled_for < cutoff
+        if row.scheduled_for in overlapped or row.due < cutoff
     }
 
 
@@ -138,11 +158,11 @@ def _within(rows: list[WaitingTime], runs: Sequence[RunSpan]) -> set[datetime]:
     spans = sorted((run.began, run.ended or _FOREVER) for run in runs)
     found: set[datetime] = set()
     following, open_until = 0, datetime.min.replace(tzinfo=UTC)
-    for row in rows:
-        while following < len(spans) and spans[following][0] <= row.scheduled_for:
+    for row in sorted(rows, key=lambda row: row.due):
+        while following < len(spans) and spans[following][0] <= row.due:
             open_until = max(open_until, spans[following][1])
             following += 1
-        if row.scheduled_for < open_until:
+        if row.due < open_until:
             found.add(row.scheduled_for)
     return found
 
@@ -164,7 +184,7 @@ def _blocks(rows: Iterator[WaitingTime], policy: Policy, cutoff: datetime) -> It
     chains = False
     for row in rows:
         chained = chains
-        chains = (row.plan_as or policy) == "compress" and row.scheduled_for < cutoff
+        chains = (row.plan_as or policy) == "compress" and row.due < cutoff
         if block and chained and chains and row.interval_start == block[-1].scheduled_for:
             block.append(row)
             continue

@@ -21,6 +21,8 @@ MAX_PLANNED_ROWS = 3_000_000
 Cause = Literal["worker_down", "temporal_down", "overload"]
 # The nominal times in (after, until], ascending. May be lazy.
 Due = Callable[[datetime, datetime], Iterable[datetime]]
+# Where the interval of the first nominal time of all begins: no time of the ledger is before it.
+FirstStart = Callable[[datetime], datetime | None]
 # How long the run of a nominal time takes.
 RunTime = Callable[[datetime], timedelta]
 
@@ -69,6 +71,7 @@ class Edit:
     at: datetime
     rules: Rules | None = None
     due: Due | None = None
+    first_start: FirstStart | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +100,10 @@ class Simulation:
     runs: tuple[SimulatedRun, ...]
 
 
+def _unknown(_first: datetime) -> None:
+    return None
+
+
 def simulate(
     due: Due,
     rules: Rules,
@@ -105,16 +112,17 @@ def simulate(
     until: datetime,
     run_time: RunTime,
     previous: datetime | None = None,
+    first_start: FirstStart = _unknown,
     outages: Sequence[Outage] = (),
     pauses: Sequence[Pause] = (),
     edits: Sequence[Edit] = (),
 ) -> Simulation:
     """The ledger and the runs of the nominal times in (after, until], as they stand at `until`.
 
-    `previous` is the last nominal time at or before `after`: the first interval starts there. What still waits at
-    `until` says so; an outage that lasts beyond it is taken to be settled through it, as the next settle would.
-    Raises ValueError for spans that end before they start and edits outside the range, SimulationTooLongError for more
-    than 50,000 times.
+    `previous` is the last nominal time at or before `after`: the first interval starts there, or where `first_start`
+    says if there is none. What still waits at `until` says so; an outage that lasts beyond it is taken to be settled
+    through it, as the next settle would. Raises ValueError for spans that end before they start and edits outside the
+    range, SimulationTooLongError for more than 50,000 times.
     """
     for start, end in [*((o.start, o.end) for o in outages), *((p.start, p.end) for p in pauses)]:
         if end <= start:
@@ -122,7 +130,7 @@ def simulate(
     for edit in edits:
         if not after < edit.at <= until:
             raise ValueError(f"the edit at {edit.at.isoformat()} is not within the range")
-    return _Life(due, rules, after, until, run_time, previous, outages, pauses, edits).live()
+    return _Life(due, rules, after, until, run_time, previous, first_start, outages, pauses, edits).live()
 
 
 class _Life:
@@ -134,12 +142,13 @@ class _Life:
         until: datetime,
         run_time: RunTime,
         previous: datetime | None,
+        first_start: FirstStart,
         outages: Sequence[Outage],
         pauses: Sequence[Pause],
         edits: Sequence[Edit],
     ) -> None:
         self._rules, self._after, self._until, self._run_time = rules, after, until, run_time
-        self._previous = previous
+        self._previous, self._first_start = previous, first_start
         self._upcoming: Iterator[datetime] = iter(())
         self._following: datetime | None = None
         self._take_times(due, after)
@@ -188,7 +197,8 @@ class _Life:
         while self._following is not None and self._following <= now:
             if len(self._decided) + len(self._waiting) >= MAX_OCCURRENCES:
                 raise SimulationTooLongError(f"more than {MAX_OCCURRENCES:,} times are due")
-            self._waiting[self._following] = WaitingTime(self._following, self._previous)
+            start = self._previous if self._previous is not None else self._first_start(self._following)
+            self._waiting[self._following] = WaitingTime(self._following, start)
             self._previous, self._following = self._following, next(self._upcoming, None)
         if not self._waiting:
             self._closed.clear()
@@ -316,5 +326,7 @@ class _Life:
             if edit.rules.policy != self._rules.policy:
                 self._plan_waiting_as(self._rules.policy, outranked=True)
             self._rules = edit.rules
+        if edit.first_start is not None:
+            self._first_start = edit.first_start
         if edit.due is not None:
             self._take_times(edit.due, now)

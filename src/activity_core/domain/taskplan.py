@@ -9,8 +9,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from activity_core.domain.cron import check_zone
-from activity_core.domain.documents import Activity, CronTrigger, ForEach, TaskSpec
+from activity_core.domain.documents import Activity, ForEach, TaskSpec, TimeTrigger, zone_of
 from activity_core.domain.expressions import ExpressionError, compile_condition, compile_expression
+from activity_core.domain.instants import read_instant
 from activity_core.domain.json_values import JsonValue, canonical_json
 from activity_core.domain.templates import Template, TemplateError, compile_template
 
@@ -59,8 +60,13 @@ def run_scope(
     window: tuple[datetime | None, datetime] | None,
     event: Mapping[str, Any] | None,
     params: JsonValue,
+    covers: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """What expressions of this run see, before its context is resolved. Absent names are errors when used."""
+    """What expressions of this run see, before its context is resolved. Absent names are errors when used.
+
+    `covers` as it is stored: {"first": ISO text, "last": ISO text, "count": int}; without it a run with a window covers
+    its own time alone.
+    """
     scope: dict[str, Any] = {
         "activity": {"id": activity_id, "slug": activity.slug, "name": activity.name, "labels": activity.labels},
         "run": {"id": run_id},
@@ -73,9 +79,17 @@ def run_scope(
         scope["window"] = {key: value for key, value in zip(("start", "end"), window, strict=True) if value}
     if scheduled_for is not None:
         scope["scheduled_for"] = scheduled_for
-        if isinstance(activity.trigger, CronTrigger):
-            scope["local"] = _local(scheduled_for.astimezone(check_zone(activity.trigger.timezone)))
+        if isinstance(activity.trigger, TimeTrigger):
+            scope["local"] = _local(scheduled_for.astimezone(check_zone(zone_of(activity.trigger))))
+        if window is not None:
+            scope["covers"] = _covers(covers, scheduled_for)
     return scope
+
+
+def _covers(stored: Mapping[str, Any] | None, scheduled_for: datetime) -> dict[str, Any]:
+    if stored is None:
+        return {"first": scheduled_for, "last": scheduled_for, "count": 1}
+    return {"first": read_instant(stored["first"]), "last": read_instant(stored["last"]), "count": stored["count"]}
 
 
 def _local(at: datetime) -> dict[str, Any]:

@@ -16,6 +16,7 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from itertools import chain, pairwise
 
 from activity_core.domain import cron, zones
 
@@ -27,6 +28,10 @@ FIRST_ONCE_YEAR, LAST_ONCE_YEAR = 2000, 2100
 _SECOND = timedelta(seconds=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST, _LAST = 0, zones.year_start(zones.LAST_YEAR + 1) - 1
+_DAY = 86_400
+# A gap is asked for without an instant: the clock changes that count are those of years in which a trigger may be due.
+_YEARS_OF_CHANGES = range(2025, 2041)
+_DATES, _MONTHS, _WEEK = tuple(range(1, 32)), tuple(range(1, 13)), tuple(range(7))
 _UNITS = ((86_400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
 
 
@@ -57,6 +62,13 @@ class CronRule:
     def all_of(self, low: int, high: int) -> Iterator[datetime]:
         return cron.iterate(self.cron, zones.load(self.zone), _instant(low - 1), _instant(high))
 
+    def smallest_gap(self) -> int:
+        """As if every day matched: never more than the true gap, for it looks no further than the times of day."""
+        daily = replace(self.cron, days_of_month=_DATES, months=_MONTHS, days_of_week=_WEEK)
+        times = daily.seconds_of_day
+        gaps = (later - earlier for earlier, later in pairwise((*times, times[0] + _DAY)))
+        return min(chain(gaps, _gaps_at_changes(CronRule(daily, self.zone))))
+
     def describe(self) -> str:
         return f"{cron.describe(self.cron)}, {self.zone} time"
 
@@ -77,6 +89,9 @@ class IntervalRule:
     def all_of(self, low: int, high: int) -> Iterator[datetime]:
         for second in range(self.first_from(low), high + 1, self.every_seconds):
             yield datetime.fromtimestamp(second, UTC)
+
+    def smallest_gap(self) -> int:
+        return self.every_seconds
 
     def describe(self) -> str:
         size, unit = next(u for u in _UNITS if self.every_seconds % u[0] == 0)
@@ -106,6 +121,9 @@ class OnceRule:
     def all_of(self, low: int, high: int) -> Iterator[datetime]:
         if low <= self.at <= high:
             yield _instant(self.at)
+
+    def smallest_gap(self) -> None:
+        return None
 
     def describe(self) -> str:
         return f"once at {_said(_instant(self.at))}"
@@ -158,6 +176,13 @@ class Times:
         if self.end_at is None and not isinstance(self.rule, OnceRule):
             return None
         return self._last_to(_LAST)
+
+    def smallest_gap(self) -> int | None:
+        """Seconds: no two times of the rule are closer, bounds aside; None if there is only one.
+
+        Of a cron rule a lower bound: days that do not match are taken to match. Clock changes of 2025 to 2040 count.
+        """
+        return self.rule.smallest_gap()
 
     def interval_start(self, nominal: datetime) -> datetime | None:
         """The time of the rule before this one, bounds aside: where the window of a very first run begins."""
@@ -223,6 +248,21 @@ def jitter_delay(key: str, jitter_seconds: int) -> timedelta:
         raise TimesError(f"{jitter_seconds} is negative", field="jitter_seconds")
     drawn = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big")
     return timedelta(microseconds=drawn % (jitter_seconds * 1_000_000 + 1))
+
+
+def _gaps_at_changes(rule: CronRule) -> Iterator[int]:
+    """The gaps that a clock change cuts or ends: the only ones that are no difference of times of day."""
+    changes = (
+        span.start
+        for year in _YEARS_OF_CHANGES
+        for span in zones.spans(zones.load(rule.zone), year)
+        if span.offset != span.previous
+    )
+    for change in changes:
+        before, at = rule.last_to(change - 1), rule.first_from(change)
+        after = None if at is None else rule.first_from(at + 1)
+        found = [second for second in (before, at, after) if second is not None]
+        yield from (later - earlier for earlier, later in pairwise(found))
 
 
 def _bounded(rule: Rule, start_at: datetime | None, end_at: datetime | None) -> Times:

@@ -12,6 +12,7 @@ from activity_core.domain import ids
 from activity_core.domain.json_values import JsonValue, canonical_json
 from activity_core.domain.planner import Decision
 from activity_core.domain.reading import consumer_references, read_activity
+from activity_core.domain.selectors import Selector
 from activity_core.errors import (
     Fault,
     GoneError,
@@ -21,10 +22,11 @@ from activity_core.errors import (
     SlugTakenError,
 )
 from activity_core.services.definitions import Definitions
-from activity_core.services.settle import Settler, first_due, settle_fully
-from activity_core.store import activities, consumers, idempotency, ledger
+from activity_core.services.settle import Settler, next_due, settle_fully
+from activity_core.store import activities, consumers, holds, idempotency, ledger, time_rows, trigger_state
 from activity_core.store.activities import ActivityRecord, RevisionRecord
 from activity_core.store.database import Connection, Database
+from activity_core.store.locks import side_by_side
 from activity_core.store.notify import SCHEDULES, notify
 from activity_core.store.paging import Cursor, Page
 
@@ -32,6 +34,8 @@ DELETED = Decision("deleted", "deleted", "the activity was deleted")
 DISABLED = Decision("disabled", "disabled", "the activity was disabled before this could start")
 TRIGGER_CHANGED = Decision("skipped", "trigger_changed", "the trigger was changed before this could start")
 SETTLE_SOON = timedelta(seconds=1)
+# Under this name, whoever gives an activity labels waits for whoever makes a freeze, and the other way round.
+FREEZES = "freezes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +113,8 @@ async def put(
         if if_match is not None:
             raise RevisionMismatchError(f"there is no activity '{document.slug}' yet; leave If-Match out")
         activity_id = uuid.uuid4()
-        now = await ledger.clock(connection)
+        now = await trigger_state.clock(connection)
+        _check_ahead(document, now)
         await activities.create(
             connection,
             activity_id,
@@ -117,9 +122,10 @@ async def put(
             spec=spec,
             effective=effective,
             patterns=_patterns(document),
-            next_due_at=first_due(document, now),
+            next_due_at=next_due(document, now),
             now=now,
         )
+        await _look_at_freezes(connection, activity_id, now)
         await notify(connection, SCHEDULES)
         return Saved(await _reread(connection, activity_id), "created")
     return await _replace(connection, definitions, record.id, document, spec, effective, if_match)
@@ -135,7 +141,7 @@ async def _replace(
     if_match: int | None,
 ) -> Saved:
     """Settle under the old rules, then put the new ones in force: a new cron never makes a past time due."""
-    state = await ledger.lock(connection, activity_id)
+    state = await trigger_state.lock(connection, activity_id)
     record = await _reread(connection, activity_id)
     if state is None or record.deleted_at is not None:
         raise GoneError(f"activity '{activity_id}' was deleted")
@@ -143,15 +149,23 @@ async def _replace(
     if record.spec == spec:
         return Saved(record, "unchanged")
     settled = await settle_fully(connection, definitions, state)
+    before = settled.activity.trigger
+    if document.trigger != before:
+        _check_ahead(document, settled.through)
     await activities.revise(
         connection, record, spec=spec, effective=effective, patterns=_patterns(document), now=settled.through
     )
     if not document.enabled:
         await ledger.end_waiting(connection, activity_id, DISABLED, settled.through)
-    elif not isinstance(document.trigger, docs.CronTrigger):
+    elif not isinstance(document.trigger, docs.TimeTrigger):
         await ledger.end_waiting(connection, activity_id, TRIGGER_CHANGED, settled.through, only_times=True)
-    due = first_due(document, settled.through)
-    await ledger.set_state(
+    elif isinstance(before, docs.TimeTrigger) and before.misfire_policy != document.trigger.misfire_policy:
+        # what waits by now was missed under the old policy; the new one is the next outage's (R10)
+        await time_rows.plan_waiting_as(
+            connection, activity_id, before.misfire_policy, until=settled.through, replace=False
+        )
+    due = next_due(document, settled.through)
+    await trigger_state.set_state(
         connection,
         activity_id,
         settled_through=settled.through,
@@ -159,8 +173,24 @@ async def _replace(
         # times that wait are planned again under the new rules at once
         next_due_at=None if due is None else min(due, settled.through + SETTLE_SOON),
     )
+    await _look_at_freezes(connection, activity_id, settled.through)
     await notify(connection, SCHEDULES)
     return Saved(await _reread(connection, activity_id), "replaced")
+
+
+def _check_ahead(document: docs.Activity, now: datetime) -> None:
+    """A single instant that is past would never run: say so now, and not by silence."""
+    trigger = document.trigger
+    if isinstance(trigger, docs.OnceTrigger) and trigger.at <= now:
+        message = f"{trigger.at.isoformat()} is past; write an instant to come, or ask for a run now with `trigger`"
+        raise InvalidInputError([Fault("/trigger/at", message)])
+
+
+async def _look_at_freezes(connection: Connection, activity_id: uuid.UUID, now: datetime) -> None:
+    """Its labels are new: a freeze may match them now, or not any more."""
+    await side_by_side(connection, FREEZES)
+    if await holds.open_freezes(connection, now):
+        await trigger_state.look_at_holds(connection, [activity_id], now)
 
 
 def _patterns(document: docs.Activity) -> tuple[str, ...]:
@@ -220,7 +250,7 @@ class Activities:
                 record = await find(connection, ref)
             except (NotFoundError, GoneError):
                 return
-        await self._settler.settle(record.id, None)
+        await self._settler.settle(record.id)
 
     async def _put(self, ref: str, value: JsonValue, if_match: int | None) -> Saved:
         async with self._database.begin() as connection:
@@ -233,7 +263,7 @@ class Activities:
         await self._settle(ref)
         async with self._database.begin() as connection:
             record = await find(connection, ref)
-            state = await ledger.lock(connection, record.id)
+            state = await trigger_state.lock(connection, record.id)
             record = await _reread(connection, record.id)
             if state is None or record.deleted_at is not None:
                 raise GoneError(f"activity '{ref}' was deleted")
@@ -241,7 +271,7 @@ class Activities:
             settled = await settle_fully(connection, self._definitions, state)
             await ledger.end_waiting(connection, record.id, DELETED, settled.through)
             await activities.soft_delete(connection, record.id, settled.through)
-            await ledger.set_state(
+            await trigger_state.set_state(
                 connection, record.id, settled_through=settled.through, last_nominal=None, next_due_at=None
             )
             await notify(connection, SCHEDULES)
@@ -250,16 +280,11 @@ class Activities:
         async with self._database.read() as connection:
             return await find(connection, ref)
 
-    async def listed(self, *, cursor: Cursor | None, limit: int) -> Page[ActivityRecord]:
+    async def listed(self, *, selector: Selector | None, cursor: Cursor | None, limit: int) -> Page[ActivityRecord]:
         async with self._database.read() as connection:
-            return await activities.listed(connection, cursor=cursor, limit=limit)
+            return await activities.listed(connection, selector=selector, cursor=cursor, limit=limit)
 
     async def revisions(self, ref: str) -> Sequence[RevisionRecord]:
         async with self._database.read() as connection:
             record = await find(connection, ref)
             return await activities.revisions(connection, record.id)
-
-
-def next_due(record: ActivityRecord, now: datetime) -> datetime | None:
-    """The next nominal time of a live, enabled activity."""
-    return first_due(docs.stored_activity(record.effective), now)

@@ -9,7 +9,7 @@ from activity_core.errors import Fault, InvalidInputError, SlugTakenError
 from activity_core.services import activities, consumers
 from activity_core.services.definitions import Definitions
 from activity_core.store import activities as activity_store
-from activity_core.store import ledger
+from activity_core.store import trigger_state
 from activity_core.store.database import Connection, Database
 from activity_core.store.locks import one_at_a_time
 
@@ -66,7 +66,7 @@ class Apply:
         """All at once and in id order, as everybody who locks several does."""
         named = [value.get("slug") for value in documents if isinstance(value, dict)]
         slugs = [slug for slug in named if isinstance(slug, str)]
-        await ledger.lock_all(connection, await activity_store.ids_of_slugs(connection, slugs))
+        await trigger_state.lock_all(connection, await activity_store.ids_of_slugs(connection, slugs))
 
     async def _put_all(
         self, connection: Connection, documents: Sequence[JsonValue], applied: dict[int, Applied]

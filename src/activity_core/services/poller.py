@@ -13,7 +13,7 @@ import structlog
 from activity_core.domain import ids
 from activity_core.errors import UnavailableError
 from activity_core.services.settle import Settler
-from activity_core.store import ledger
+from activity_core.store import trigger_state
 from activity_core.store.database import Database
 from activity_core.temporal.client import Temporal
 
@@ -33,7 +33,7 @@ class Poller:
     async def settle_overdue(self) -> int:
         """Settle what is overdue; how many activities were."""
         async with self._database.read() as connection:
-            overdue = await ledger.overdue(connection, OVERDUE_SECONDS, BATCH)
+            overdue = await trigger_state.overdue(connection, OVERDUE_SECONDS, BATCH)
         for activity_id in overdue:
             try:
                 head = await self._settler.settle_overdue(activity_id, OVERDUE_SECONDS)
@@ -49,9 +49,9 @@ class Poller:
     async def look(self, activity_id: uuid.UUID) -> None:
         """Settle one activity now, and fire what is to run: a time that fell due while its schedule was being written
         has no tick, and need not wait until it is overdue."""
-        head = await self._settler.settle(activity_id, None)
-        if head is not None:
-            self._heads[activity_id] = head
+        settled = await self._settler.settle(activity_id)
+        if settled is not None and settled.plan.head is not None:
+            self._heads[activity_id] = settled.plan.head
 
     async def fire_heads(self) -> None:
         """Start a fire for each head found. The ID holds the head: a fire that ended must not hide the next one."""

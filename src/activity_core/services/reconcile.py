@@ -8,7 +8,7 @@ import structlog
 
 from activity_core.errors import UnavailableError
 from activity_core.services.deliveries import Deliveries
-from activity_core.store import ledger, runs, tasks
+from activity_core.store import runs, tasks, trigger_state
 from activity_core.store.database import Database
 from activity_core.store.locks import try_lock
 from activity_core.store.runs import OpenRun
@@ -127,13 +127,13 @@ class Reconcile:
 
     async def _end(self, run: OpenRun, status: str, reason: str, finished_at: datetime | None = None) -> None:
         async with self._database.begin() as connection:
-            if await ledger.lock(connection, run.activity_id) is None:
+            if await trigger_state.lock(connection, run.activity_id) is None:
                 return
             ended = await runs.end(
                 connection, run.run_id, status=status, result=None, reason=reason, finished_at=finished_at
             )
             if ended:
-                await ledger.wake_if_waiting(connection, run.activity_id)
+                await trigger_state.wake_if_waiting(connection, run.activity_id)
                 log.warning("run.reconciled", run_id=str(run.run_id), status=status)
         if ended and status in ("cancelled", "terminated", "timed_out"):
             await self._cancel_open_tasks(run.run_id)

@@ -7,6 +7,7 @@ a redelivery decides under the current revision.
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
 import structlog
 
@@ -15,18 +16,22 @@ from activity_core.domain.event_types import matching_patterns
 from activity_core.domain.expressions import ExpressionError, compile_condition
 from activity_core.domain.planner import Decision
 from activity_core.errors import UnavailableError
+from activity_core.services import holds
 from activity_core.services.definitions import Definitions
+from activity_core.services.holds import Hold
 from activity_core.services.runs import event_scope
-from activity_core.store import activities, events, ledger
+from activity_core.store import activities, events, ledger, time_rows, trigger_state
 from activity_core.store.activities import Candidate
 from activity_core.store.database import Connection, Database
 from activity_core.store.events import EventRecord
-from activity_core.store.ledger import TriggerState
 from activity_core.store.notify import STARTS, notify
+from activity_core.store.trigger_state import TriggerState
 
 BATCH = 100
 MAX_ATTEMPTS = 8
 REDECIDED = frozenset({"disabled", "filter_error", "dead_letter"})
+# What Postgres calls infinity: no claim comes to it.
+NEVER = datetime.max.replace(tzinfo=UTC)
 WAITING = Decision("waiting", "due", "matched, not started yet")
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
@@ -84,7 +89,7 @@ class Routing:
             for candidate in await activities.candidates(connection, matching_patterns(event.type), event.accepted_at):
                 matches.append(await self._match(connection, event, candidate))
         # every writer of a ledger takes its lock first; the filters are evaluated before
-        locked = await ledger.lock_all(connection, {match.activity_id for match in matches})
+        locked = await trigger_state.lock_all(connection, {match.activity_id for match in matches})
         await self._write(connection, matches, locked)
         await events.mark_routed(connection, [event.id for event in batch])
 
@@ -107,16 +112,28 @@ class Routing:
     async def _write(
         self, connection: Connection, matches: Sequence[Match], locked: dict[uuid.UUID, TriggerState]
     ) -> None:
-        rows = [_row(await self._stopped(connection, match, locked), locked[match.activity_id]) for match in matches]
+        held = {state.activity_id: await self._hold(connection, state) for state in locked.values()}
+        rows = [
+            _row(await self._stopped(connection, match, locked), locked[match.activity_id], held[match.activity_id])
+            for match in matches
+        ]
         if not rows:
             return
         inserted = {(row["activity_id"], row["key"]) for row in await ledger.insert_rows(connection, rows)}
         starts = any(row["outcome"] == "waiting" and (row["activity_id"], row["key"]) in inserted for row in rows)
         for match in matches:
             if (match.activity_id, match.event.event_id) not in inserted:
-                starts |= await self._redecide(connection, match, locked[match.activity_id])
+                state = locked[match.activity_id]
+                starts |= await self._redecide(connection, match, state, held[match.activity_id])
         if starts:
             await notify(connection, STARTS)
+
+    async def _hold(self, connection: Connection, state: TriggerState) -> Hold | None:
+        """What holds the activity's events now. Costs nothing where no pause or freeze is about."""
+        if state.held_by is None and not holds.may_have_changed(state, state.now):
+            return None
+        activity = await self._definitions.get(connection, state.activity_id, state.revision)
+        return (await holds.look(connection, state, activity, state.now)).hold
 
     async def _stopped(self, connection: Connection, match: Match, locked: dict[uuid.UUID, TriggerState]) -> Match:
         """Disabling stops what is on its way too: also events that were accepted before and not routed yet."""
@@ -126,7 +143,7 @@ class Routing:
         now = await self._decide(connection, match.event, match.activity_id, state.revision)
         return replace(match, decision=now) if now.outcome == "disabled" else match
 
-    async def _redecide(self, connection: Connection, match: Match, state: TriggerState) -> bool:
+    async def _redecide(self, connection: Connection, match: Match, state: TriggerState, hold: Hold | None) -> bool:
         """A redelivery: what was not final is decided again, under the revision in force now. True if it is to start."""
         occurrence = await ledger.by_key(connection, match.activity_id, match.event.event_id)
         if occurrence is None or occurrence.outcome not in REDECIDED or state.deleted:
@@ -136,6 +153,9 @@ class Routing:
             return False
         decided_at = None if decision.outcome == "waiting" else state.now
         await ledger.redecide(connection, occurrence.id, decision, state.revision, decided_at)
+        if decision.outcome == "waiting" and hold is not None:
+            await time_rows.hold(connection, [state.activity_id], reason_code=hold.reason_code, reason=hold.reason)
+            return False
         return decision.outcome == "waiting"
 
 
@@ -161,10 +181,13 @@ def decide(activity: Activity, event: EventRecord, activity_id: uuid.UUID) -> De
     return WAITING if holds else Decision("filtered", "filter_false", "its filter does not hold for this event")
 
 
-def _row(match: Match, state: TriggerState) -> dict[str, object]:
+def _row(match: Match, state: TriggerState, hold: Hold | None) -> dict[str, object]:
     decision = match.decision
     if state.deleted and decision.outcome == "waiting":
         decision = Decision("deleted", "deleted", "the activity was deleted")
+    held = hold is not None and decision.outcome == "waiting"
+    if hold is not None and held:
+        decision = Decision("waiting", hold.reason_code, hold.reason)
     return {
         "activity_id": match.activity_id,
         "kind": "event",
@@ -177,4 +200,6 @@ def _row(match: Match, state: TriggerState) -> dict[str, object]:
         "reason_code": decision.reason_code,
         "reason": decision.reason,
         "decided_at": None if decision.outcome == "waiting" else state.now,
+        # nothing claims it before the hold's end
+        "start_after": NEVER if held else state.now,
     }

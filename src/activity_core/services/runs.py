@@ -18,7 +18,7 @@ from activity_core.domain.taskplan import PlanError, PlannedTask, plan_tasks, ru
 from activity_core.services.definitions import Definitions
 from activity_core.services.gate import LATE_AFTER_SECONDS, Passed, log_run
 from activity_core.services.waiters import RunWaiters
-from activity_core.store import events, ledger, runs, tasks
+from activity_core.store import events, ledger, runs, tasks, trigger_state
 from activity_core.store.database import Connection, Database
 from activity_core.store.runs import RunProgress
 from activity_core.store.tasks import NewTask, Startable
@@ -188,7 +188,7 @@ class Runs:
         if run.event_uuid is not None:
             record = await events.by_id(connection, run.event_uuid)
             event = None if record is None else event_scope(record)
-        if run.triggered_by == "manual":
+        if run.triggered_by in ("manual", "rerun"):
             occurrence = await ledger.by_id(connection, run.occurrence_id)
             params = None if occurrence is None else occurrence.params
         scope = run_scope(
@@ -198,6 +198,7 @@ class Runs:
             # a manual run of an activity with times has no nominal time: its expressions see the end of its window
             scheduled_for=run.scheduled_for or run.window_end,
             window=None if run.window_end is None else (run.window_start, run.window_end),
+            covers=run.covers,
             event=event,
             params=params,
         )
@@ -210,14 +211,14 @@ class Runs:
 
     async def _end_by_tasks(self, run: RunProgress) -> None:
         status, result, reason = run_end(run.task_states or {}, run.plan_reason)
-        if run.event_uuid is not None:
+        if run.triggered_by == "event":
             async with self._database.session() as connection:
                 ended = await runs.end(connection, run.run_id, status=status, result=result, reason=reason)
         else:
             async with self._database.begin() as connection:
-                await ledger.lock_only(connection, run.activity_id)
+                await trigger_state.lock_only(connection, run.activity_id)
                 ended = await runs.end(connection, run.run_id, status=status, result=result, reason=reason)
-                await ledger.wake_if_waiting(connection, run.activity_id)
+                await trigger_state.wake_if_waiting(connection, run.activity_id)
         if ended:
             log.info("run.ended", run_id=str(run.run_id), status=status, result=result)
 
@@ -227,10 +228,10 @@ class Runs:
             run = await runs.progress(connection, run_id)
             if run is None:
                 return
-            await ledger.lock_only(connection, run.activity_id)
+            await trigger_state.lock_only(connection, run.activity_id)
             if not await runs.end(connection, run_id, status=status, result=None, reason=reason[:MAX_REASON]):
                 return
-            await ledger.wake_if_waiting(connection, run.activity_id)
+            await trigger_state.wake_if_waiting(connection, run.activity_id)
         log.info("run.ended", run_id=str(run_id), status=status)
 
     async def cancel_open_tasks(self, run_id: uuid.UUID) -> None:

@@ -1,20 +1,21 @@
 """Bring Temporal's schedules to what the definitions want. Level-triggered: whatever was missed is found by the next pass."""
 
 import uuid
+from datetime import datetime
 
 import structlog
 from temporalio.service import RPCError
 
-from activity_core.domain import cron
-from activity_core.domain.calendars import compile_calendars
-from activity_core.domain.documents import CronTrigger, stored_activity
+from activity_core.domain.calendars import compile_times
+from activity_core.domain.documents import TimeTrigger, stored_activity, times_of
 from activity_core.errors import UnavailableError
 from activity_core.services.poller import Poller
-from activity_core.store import activities
+from activity_core.services.settle import Settler
+from activity_core.store import activities, trigger_state
 from activity_core.store.activities import ActivityRecord
 from activity_core.store.database import Connection, Database
 from activity_core.store.locks import try_lock
-from activity_core.temporal.schedules import DesiredSchedule, Schedules
+from activity_core.temporal.schedules import DesiredSchedule, Schedules, overlap_of
 
 BATCH = 200
 # Looking at one costs a call; with more than this it takes several passes to go round.
@@ -23,21 +24,30 @@ COMPARED_PER_PASS = 500
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 
-def desired_schedule(record: ActivityRecord) -> DesiredSchedule | None:
-    """What the schedule of this activity should be; None: there should be none."""
+def desired_schedule(record: ActivityRecord, now: datetime) -> DesiredSchedule | None:
+    """What the schedule of this activity should be; None: there should be none.
+
+    One that has no time to come is removed by the server sooner or later; it is not there to begin with.
+    """
     activity = stored_activity(record.effective)
-    if record.deleted_at is not None or not activity.enabled or not isinstance(activity.trigger, CronTrigger):
+    trigger = activity.trigger
+    times = times_of(trigger)
+    if times is None or not isinstance(trigger, TimeTrigger) or record.deleted_at is not None:
         return None
-    calendars = compile_calendars(cron.parse_cron(activity.trigger.cron), activity.trigger.timezone)
-    return DesiredSchedule(record.id, calendars)
+    if not activity.enabled or times.next_after(now) is None:
+        return None
+    return DesiredSchedule(record.id, compile_times(times), overlap_of(trigger))
 
 
 class ScheduleSync:
-    def __init__(self, database: Database, schedules: Schedules, database_id: uuid.UUID, poller: Poller) -> None:
+    def __init__(
+        self, database: Database, schedules: Schedules, database_id: uuid.UUID, poller: Poller, settler: Settler
+    ) -> None:
         self._database = database
         self.schedules = schedules
         self._database_id = database_id
         self._poller = poller
+        self._settler = settler
         self._checked_up_to: uuid.UUID | None = None
 
     async def reconcile(self) -> None:
@@ -100,9 +110,13 @@ class ScheduleSync:
         record = await activities.by_id(connection, activity_id)
         if record is None or record.observed_generation >= record.generation:
             return
-        desired = desired_schedule(record)
+        desired = desired_schedule(record, await trigger_state.clock(connection))
+        # what is to be caught up is asked of the schedule as it is: the new one may not have these times
+        settled = await self._settler.settle(activity_id, issue=True)
         try:
             fingerprint = None
+            if settled is not None and settled.issue:
+                await self.schedules.backfill(activity_id, settled.issue)
             if desired is None:
                 await self.schedules.remove(activity_id)
             else:

@@ -14,9 +14,9 @@ import structlog
 from activity_core.domain import ids
 from activity_core.errors import UnavailableError
 from activity_core.services.gate import Gate
-from activity_core.store import ledger, runs
+from activity_core.store import ledger, runs, starts
 from activity_core.store.database import Database
-from activity_core.store.ledger import StartClaim
+from activity_core.store.starts import StartClaim
 from activity_core.temporal.client import Temporal
 from activity_core.workflows.contracts import RunInput
 
@@ -76,7 +76,7 @@ class Starting:
             room = min(room - await runs.at_work(connection, AT_WORK_SECONDS), 2 * CONCURRENT_STARTS)
             if room <= 0:
                 return 0
-            claims = await ledger.claim_starts(connection, limit=room, lease_seconds=LEASE.total_seconds())
+            claims = await starts.claim(connection, limit=room, lease_seconds=LEASE.total_seconds())
         if not claims:
             return 0
         outcomes = await asyncio.gather(*(self._start(claim) for claim in claims), return_exceptions=True)
@@ -98,7 +98,7 @@ class Starting:
                     if passing
                     else min(RETRY_SECONDS * 2 ** min(claim.start_attempts, 10), MAX_RETRY_SECONDS)
                 )
-                await ledger.release_start(connection, claim.id, delay)
+                await starts.release(connection, claim.id, delay)
                 if not passing:
                     log.error("run.start_failed", key=claim.key, error=f"{type(error).__name__}: {error}")
 

@@ -5,18 +5,18 @@ Every question has an answer: an instant that is no due time says so, with its n
 
 import uuid
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from zoneinfo import ZoneInfo
 
-from activity_core.domain import cron, ids
+from activity_core.domain import ids, zones
 from activity_core.domain import sentences as say
-from activity_core.domain.documents import Activity, CronTrigger, EventTrigger, stored_activity
+from activity_core.domain.documents import EventTrigger, TimeTrigger, stored_activity, times_of, zone_of
 from activity_core.domain.event_types import matching_patterns
 from activity_core.errors import NotFoundError
 from activity_core.services.activities import find
 from activity_core.services.reads import RunView, find_event
-from activity_core.services.settle import first_due, next_nominal
-from activity_core.store import activities, ledger, runs, tasks
+from activity_core.services.settle import next_due
+from activity_core.store import activities, ledger, runs, tasks, trigger_state
 from activity_core.store.activities import ActivityRecord, RevisionRecord
 from activity_core.store.database import Connection, Database
 from activity_core.store.events import EventRecord
@@ -183,7 +183,7 @@ def _run_facts(view: RunView, inbox: int) -> say.RunFacts:
 
 def _zone(revision: RevisionRecord | None) -> ZoneInfo | None:
     trigger = None if revision is None else stored_activity(revision.effective).trigger
-    return cron.check_zone(trigger.timezone) if isinstance(trigger, CronTrigger) else None
+    return zones.load(zone_of(trigger)) if isinstance(trigger, TimeTrigger) else None
 
 
 def _evidence(
@@ -234,7 +234,7 @@ def _actions(
 
 async def _of_instant(connection: Connection, record: ActivityRecord, at: datetime, neighbours: Neighbours) -> Answer:
     """For an instant that has no row."""
-    now = await ledger.clock(connection)
+    now = await trigger_state.clock(connection)
     slug = record.slug
     if at < record.created_at:
         return _not_due("before_creation", say.before_creation(slug, at, record.created_at), record, at)
@@ -244,16 +244,17 @@ async def _of_instant(connection: Connection, record: ActivityRecord, at: dateti
     number = record.revision if revision is None else revision.revision
     definition = stored_activity(record.effective if revision is None else revision.effective)
     trigger = definition.trigger
-    if not isinstance(trigger, CronTrigger):
+    times = times_of(trigger)
+    if times is None:
         return _not_due("no_times", say.no_times(slug, trigger.type), record, at)
     if not definition.enabled:
         return _not_due("was_disabled", say.was_disabled(slug, at, number), record, at)
-    if not _is_nominal(trigger, at):
+    if not times.is_due(at):
         sentence = say.no_due_time(slug, at, neighbours.previous, neighbours.next)
         return _not_due("no_due_time", sentence, record, at)
     if at > now:
         return _not_due("future", say.still_to_come(slug, at, now), record, at)
-    through = await ledger.settled_through(connection, record.id)
+    through = await trigger_state.settled_through(connection, record.id)
     sentence = say.not_settled(slug, at, through, now)
     evidence = [] if through is None else [Evidence(through, "the ledger is complete up to here", _path(record))]
     return Answer("waiting", "not_settled", sentence, scheduled_for=at, evidence=evidence)
@@ -270,18 +271,11 @@ def _path(record: ActivityRecord) -> str:
     return f"/v1/activities/{record.id}"
 
 
-def _is_nominal(trigger: CronTrigger, at: datetime) -> bool:
-    if at.microsecond:
-        return False
-    compiled, zone = cron.parse_cron(trigger.cron), cron.check_zone(trigger.timezone)
-    return cron.previous_at_or_before(compiled, zone, at) == at
-
-
 async def _of_nothing(connection: Connection, record: ActivityRecord) -> Answer:
     """For an activity whose ledger is empty."""
-    now = await ledger.clock(connection)
+    now = await trigger_state.clock(connection)
     definition = stored_activity(record.effective)
-    following = None if record.deleted_at is not None else first_due(definition, now)
+    following = None if record.deleted_at is not None else next_due(definition, now)
     enabled = definition.enabled and record.deleted_at is None
     sentence = say.nothing_yet(record.slug, record.created_at, definition.trigger.type, following, enabled=enabled)
     answer = _not_due("nothing_due_yet", sentence, record, None)
@@ -328,15 +322,11 @@ async def _next(connection: Connection, record: ActivityRecord, at: datetime) ->
     start = max(at, record.created_at)
     revision = await activities.revision_at(connection, record.id, start)
     if revision is not None:
-        following = _owed(stored_activity(revision.effective), start)
+        following = next_due(stored_activity(revision.effective), start)
         until = revision.in_force_until
         if until is None or (following is not None and following <= until):
             return following
         start = until
     if record.deleted_at is not None:
         return None
-    return _owed(stored_activity(record.effective), start)
-
-
-def _owed(definition: Activity, after: datetime) -> datetime | None:
-    return next_nominal(definition.trigger, after.astimezone(UTC)) if definition.enabled else None
+    return next_due(stored_activity(record.effective), start)

@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import Select, func, insert, or_, select, text, update
 from sqlalchemy.exc import IntegrityError
 
+from activity_core.domain.selectors import Selector
 from activity_core.errors import SlugTakenError
 from activity_core.store.database import Connection
 from activity_core.store.paging import Cursor, Page, before, page
@@ -78,9 +79,32 @@ async def ids_of_slugs(connection: Connection, slugs: Sequence[str]) -> list[uui
     return list((await connection.execute(query)).scalars())
 
 
-async def listed(connection: Connection, *, cursor: Cursor | None, limit: int) -> Page[ActivityRecord]:
+def matching(selector: Selector) -> Select[Any]:
+    """The ids of activities whose labels, by their revision in force, match."""
+    a, r = activities.c, activity_revisions.c
+    labels = r.effective["labels"]
+    query = select(a.id).join(activity_revisions, (r.activity_id == a.id) & (r.revision == a.revision))
+    for requirement in selector.requirements:
+        value = labels[requirement.key].astext
+        match requirement.op:
+            case "=":
+                query = query.where(value == requirement.value)
+            case "!=":
+                query = query.where(value.is_distinct_from(requirement.value))
+            case "exists":
+                query = query.where(value.is_not(None))
+            case "absent":
+                query = query.where(value.is_(None))
+    return query
+
+
+async def listed(
+    connection: Connection, *, selector: Selector | None = None, cursor: Cursor | None, limit: int
+) -> Page[ActivityRecord]:
     """Live ones, newest first; index ix_activities_created_at_id."""
     query = _query().where(activities.c.deleted_at.is_(None))
+    if selector is not None:
+        query = query.where(activities.c.id.in_(matching(selector)))
     query = before(query, activities.c.created_at, activities.c.id, cursor, limit)
     rows = [ActivityRecord(*row) for row in await connection.execute(query)]
     return page(rows, limit, lambda record: Cursor(record.created_at, str(record.id)))

@@ -22,6 +22,16 @@ async def one_at_a_time(connection: Connection, name: str) -> None:
     await connection.execute(_XACT, {"name": name})
 
 
+_XACT_SHARED = text("SELECT pg_advisory_xact_lock_shared(:space, hashtext(:name))").bindparams(
+    bindparam("space", _SPACE)
+)
+
+
+async def side_by_side(connection: Connection, name: str) -> None:
+    """Wait for the transaction that is `one_at_a_time` under this name, and keep the next out to the end of this one."""
+    await connection.execute(_XACT_SHARED, {"name": name})
+
+
 @asynccontextmanager
 async def try_lock(connection: Connection, name: str) -> AsyncIterator[bool]:
     """Whether this session got the lock, which it holds to the end of the block. `connection`: a `Database.session()`."""

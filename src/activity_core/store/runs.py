@@ -137,6 +137,7 @@ class RunProgress:
     event_uuid: uuid.UUID | None = None
     window_start: datetime | None = None
     window_end: datetime | None = None
+    covers: Any = None
     planned_at: datetime | None = None
     plan_reason: str | None = None
     open_tasks: int = 0
@@ -149,7 +150,8 @@ class RunProgress:
 _PROGRESS = text(
     """
     SELECT r.run_id, r.workflow_id, r.activity_id, r.occurrence_id, r.revision, r.triggered_by, r.scheduled_for,
-           r.event_uuid, r.window_start, r.window_end, r.planned_at, r.plan_reason, r.open_tasks, r.wave, r.waves, e.status,
+           r.event_uuid, r.window_start, r.window_end, r.covers, r.planned_at, r.plan_reason, r.open_tasks, r.wave,
+           r.waves, e.status,
            CASE WHEN r.planned_at IS NOT NULL AND r.open_tasks = 0 AND r.wave + 1 >= r.waves THEN (
              SELECT coalesce(jsonb_object_agg(state, n), '{}')
              FROM (SELECT state, count(*) AS n FROM task_instances WHERE run_id = r.run_id GROUP BY state) counted
@@ -157,7 +159,7 @@ _PROGRESS = text(
     FROM activity_runs r LEFT JOIN activity_run_ends e ON e.run_id = r.run_id
     WHERE r.run_id = :run_id
     """
-).columns(task_states=JSONB)
+).columns(task_states=JSONB, covers=JSONB)
 
 
 async def progress(connection: Connection, run_id: uuid.UUID) -> RunProgress | None:
@@ -172,7 +174,7 @@ _START_EVENT_RUN = text(
           CASE WHEN clock_timestamp() - due_at > make_interval(secs => :late_after_seconds) THEN 'late' ELSE 'on_time' END,
         decided_at = clock_timestamp(), reason = 'started '
           || greatest(0.0, round(extract(epoch FROM clock_timestamp() - due_at), 1)) || ' s after it was due'
-      WHERE activity_id = :activity_id AND key = :key AND outcome = 'waiting' AND kind = 'event'
+      WHERE activity_id = :activity_id AND key = :key AND outcome = 'waiting' AND kind = 'event' AND start_after < 'infinity'
       RETURNING id, revision, triggered_by, event_uuid, decided_at
     ), run AS (
       INSERT INTO activity_runs (run_id, workflow_id, activity_id, occurrence_id, revision, triggered_by,
@@ -195,7 +197,10 @@ async def start_event_run(
     owner: str,
     late_after_seconds: float,
 ) -> RunProgress | None:
-    """`waiting` → `started` with its run, in one statement; None unless the row waits. Unique key (activity_id, key)."""
+    """`waiting` → `started` with its run, in one statement; None unless the row waits and nothing holds it.
+
+    Unique key (activity_id, key).
+    """
     params = {
         "activity_id": activity_id,
         "key": key,

@@ -105,7 +105,59 @@ trigger_state = Table(
     _instant("settled_through"),
     _instant("last_nominal", nullable=True),
     _instant("next_due_at", nullable=True),
+    # The pause or freeze that its waiting rows show, and when to look at those again.
+    Column("held_by", Uuid),
+    _instant("hold_changes_at", nullable=True),
     Index("ix_trigger_state_next_due_at", "next_due_at", postgresql_where=text("next_due_at IS NOT NULL")),
+)
+
+# Operator state beside the document: while one is open, times and events wait. Kept as evidence.
+pauses = Table(
+    "pauses",
+    metadata,
+    Column("id", Uuid, primary_key=True, server_default=text("gen_random_uuid()")),
+    Column("activity_id", Uuid, ForeignKey("activities.id"), nullable=False),
+    Column("note", Text),
+    _instant("from_at"),
+    # When it ends by itself.
+    _instant("until", nullable=True),
+    _instant("ended_at", nullable=True),
+    # What becomes of the times that waited (null: what their policy says) and of the events.
+    Column("on_misfire", Text),
+    Column("events", Text, nullable=False, server_default="run"),
+    Index("uq_pauses_open", "activity_id", unique=True, postgresql_where=text("ended_at IS NULL")),
+    Index("ix_pauses_activity_id_from_at", "activity_id", "from_at"),
+)
+
+# A pause of every activity whose labels match, from an instant on.
+freezes = Table(
+    "freezes",
+    metadata,
+    Column("id", Uuid, primary_key=True, server_default=text("gen_random_uuid()")),
+    Column("selector", Text, nullable=False),
+    Column("note", Text),
+    _instant("from_at"),
+    _instant("until", nullable=True),
+    _instant("ended_at", nullable=True),
+    Column("on_misfire", Text),
+    Column("events", Text, nullable=False, server_default="run"),
+    _instant("created_at", now=True),
+    Index("ix_freezes_open", "from_at", postgresql_where=text("ended_at IS NULL")),
+    Index("ix_freezes_created_at_id", "created_at", "id"),
+)
+
+# A user's request to run times that were skipped or dropped, or were never due: [from_at, to_at).
+backfills = Table(
+    "backfills",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("activity_id", Uuid, ForeignKey("activities.id"), nullable=False),
+    _instant("from_at"),
+    _instant("to_at"),
+    Column("note", Text),
+    _instant("requested_at", now=True),
+    _instant("cancelled_at", nullable=True),
+    Index("ix_backfills_activity_id_requested_at_id", "activity_id", "requested_at", "id"),
 )
 
 events = Table(
@@ -156,7 +208,15 @@ occurrences = Table(
     _instant("decided_at", nullable=True),
     # Earlier decisions of a row that was reopened: [{outcome, reason_code, reason, decided_at}]
     Column("history", JSONB, nullable=False, server_default=text("'[]'::jsonb")),
-    # The queue of starts for event and manual rows.
+    # How a waiting row is decided whatever the policy is by now: skip, catchup, compress or run; of a request: wait.
+    Column("plan_as", Text),
+    # The row whose run covers this time.
+    Column("merged_into", Uuid),
+    # Its catch-up was asked of the schedule.
+    Column("issued", Boolean, nullable=False, server_default="false"),
+    Column("backfill_id", Uuid),
+    Column("rerun_of", Uuid),
+    # The queue of starts for event and manual rows; `infinity` while a pause or freeze holds them.
     Column("start_attempts", Integer, nullable=False, server_default="0"),
     _instant("start_after", now=True),
     UniqueConstraint("activity_id", "key"),
@@ -177,6 +237,8 @@ occurrences = Table(
     Index("ix_occurrences_activity_id_due_at_id", "activity_id", "due_at", "id"),
     Index("ix_occurrences_due_at_id", "due_at", "id"),
     Index("ix_occurrences_event_uuid", "event_uuid"),
+    Index("ix_occurrences_merged_into", "merged_into", postgresql_where=text("merged_into IS NOT NULL")),
+    Index("ix_occurrences_backfill_id", "backfill_id", postgresql_where=text("backfill_id IS NOT NULL")),
 )
 
 # The started fact of a run: inserted once, by the gate (R33, R34). Only the counters of its tasks move afterwards.

@@ -2,15 +2,18 @@
 
 import hashlib
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from temporalio.api.schedule.v1 import Schedule as ScheduleProto
 from temporalio.client import (
     Schedule,
     ScheduleActionStartWorkflow,
     ScheduleAlreadyRunningError,
+    ScheduleBackfill,
     ScheduleCalendarSpec,
+    ScheduleIntervalSpec,
     ScheduleOverlapPolicy,
     SchedulePolicy,
     ScheduleRange,
@@ -21,7 +24,8 @@ from temporalio.client import (
 from temporalio.service import RPCError, RPCStatusCode
 
 from activity_core.domain import ids
-from activity_core.domain.calendars import Calendar, CalendarRange, Calendars
+from activity_core.domain.calendars import Calendar, CalendarRange, Calendars, Interval
+from activity_core.domain.documents import TimeTrigger
 from activity_core.errors import UnavailableError
 from activity_core.temporal.client import TASK_TIMEOUT, Temporal
 from activity_core.workflows import contracts as c
@@ -39,6 +43,7 @@ class DesiredSchedule:
 
     activity_id: uuid.UUID
     calendars: Calendars
+    overlap: ScheduleOverlapPolicy
 
 
 def build(desired: DesiredSchedule, task_queue: str) -> Schedule:
@@ -53,20 +58,38 @@ def build(desired: DesiredSchedule, task_queue: str) -> Schedule:
         ),
         spec=ScheduleSpec(
             calendars=[_calendar(calendar) for calendar in desired.calendars.calendars],
+            intervals=[_interval(interval) for interval in desired.calendars.intervals],
+            start_at=desired.calendars.start_at,
+            end_at=desired.calendars.end_at,
             time_zone_name=desired.calendars.zone,
         ),
-        policy=SchedulePolicy(overlap=ScheduleOverlapPolicy.SKIP, catchup_window=CATCHUP_WINDOW),
+        policy=SchedulePolicy(overlap=desired.overlap, catchup_window=CATCHUP_WINDOW),
     )
+
+
+def overlap_of(trigger: TimeTrigger) -> ScheduleOverlapPolicy:
+    """What the server does with a tick while a fire is open: what settle does with the time (R12)."""
+    if trigger.misfire_policy == "skip":
+        return ScheduleOverlapPolicy.SKIP
+    if trigger.overlap_policy == "allow_all":
+        return ScheduleOverlapPolicy.ALLOW_ALL
+    return ScheduleOverlapPolicy.BUFFER_ONE
+
+
+def _interval(interval: Interval) -> ScheduleIntervalSpec:
+    every, offset = timedelta(seconds=interval.every_seconds), timedelta(seconds=interval.offset_seconds)
+    return ScheduleIntervalSpec(every=every, offset=offset)
 
 
 def _calendar(calendar: Calendar) -> ScheduleCalendarSpec:
     return ScheduleCalendarSpec(
-        second=[ScheduleRange(0)],
+        second=_ranges(calendar.second),
         minute=_ranges(calendar.minute),
         hour=_ranges(calendar.hour),
         day_of_month=_ranges(calendar.day_of_month),
         month=_ranges(calendar.month),
         day_of_week=_ranges(calendar.day_of_week),
+        year=_ranges(calendar.year),
     )
 
 
@@ -115,6 +138,24 @@ class Schedules:
         # notes and counters of remaining actions are no part of what it should be
         held.state.notes = ""
         return hashlib.sha256(held.SerializeToString(deterministic=True)).hexdigest()
+
+    async def backfill(self, activity_id: uuid.UUID, times: Sequence[datetime]) -> bool:
+        """Ask for fires of these nominal times, in one call: of several close together the server loses some.
+
+        False if there is no schedule. A fire runs what is first in the ledger's queue, whatever time it came for.
+        """
+        client = await self._temporal.client()
+        entries = [
+            ScheduleBackfill(start_at=time, end_at=time, overlap=ScheduleOverlapPolicy.BUFFER_ALL) for time in times
+        ]
+        try:
+            handle = client.get_schedule_handle(ids.schedule_id(activity_id))
+            await handle.backfill(*entries, rpc_timeout=timedelta(seconds=5))
+        except RPCError as error:
+            if error.status == RPCStatusCode.NOT_FOUND:
+                return False
+            raise
+        return True
 
     async def owned(self, database_id: uuid.UUID) -> set[uuid.UUID]:
         """Activities of this database that have a schedule. Others' schedules, and other databases', are not looked at."""

@@ -82,7 +82,7 @@ async def build(settings: Settings, database: Database, http: HttpCaller, contex
         deliveries=deliveries,
         in_flight=in_flight,
         poller=poller,
-        schedules=ScheduleSync(database, Schedules(temporal), served.database_id, poller),
+        schedules=ScheduleSync(database, Schedules(temporal), served.database_id, poller, settler),
         reconcile=Reconcile(database, temporal, deliveries, runs.cancel_open_tasks),
     )
 
@@ -123,7 +123,7 @@ async def _steps(parts: Parts) -> None:
         except UnavailableError as error:
             log.warning("worker.waiting", error=error.detail)
             await asyncio.sleep(RETRY_SECONDS)
-    fire = FireStepsImpl(parts.settler, parts.starting)
+    fire = FireStepsImpl(parts.settler, parts.starting, parts.schedules.schedules)
     run = RunStepsImpl(parts.runs, parts.resolver, parts.in_flight)
     task = TaskStepsImpl(parts.deliveries)
     worker = Worker(
@@ -131,7 +131,7 @@ async def _steps(parts: Parts) -> None:
         task_queue=parts.temporal.task_queue,
         workflows=[FireActivityWorkflow, RunActivityWorkflow, TaskWorkflow],
         activities=[
-            *(fire.settle, fire.adopt),
+            *(fire.settle, fire.catch_up, fire.adopt),
             *(run.begin, run.resolve, run.advance, run.end_run),
             *(task.deliver, task.close_task),
         ],

@@ -5,6 +5,7 @@ import socket
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import timedelta
 
 import structlog
@@ -12,12 +13,14 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from activity_core.domain import ids
+from activity_core.domain.documents import TimeTrigger
 from activity_core.errors import UnavailableError
 from activity_core.services.context import ContextError, ContextResolver
 from activity_core.services.deliveries import Attempt, Deliveries, RefusedDeliveryError, RetryDeliveryError
 from activity_core.services.runs import Runs
-from activity_core.services.settle import Settler
+from activity_core.services.settle import MAX_HEADS, Settled, Settler
 from activity_core.services.starting import InFlight, Starting
+from activity_core.temporal.schedules import Schedules
 from activity_core.workflows import contracts as c
 from activity_core.workflows.steps import FireSteps, RunSteps, TaskSteps
 
@@ -46,19 +49,40 @@ async def heartbeats() -> AsyncIterator[None]:
 
 
 class FireStepsImpl(FireSteps):
-    def __init__(self, settler: Settler, starting: Starting) -> None:
+    def __init__(self, settler: Settler, starting: Starting, schedules: Schedules) -> None:
         self._settler = settler
         self._starting = starting
+        self._schedules = schedules
 
     @activity.defn(name="settle")
     async def settle(self, given: c.SettleInput) -> c.SettleResult:
         tick = None if given.tick is None else ids.parse_nominal(given.tick)
-        head = await self._settler.settle(uuid.UUID(given.activity_id), tick)
-        return c.SettleResult(None if head is None else ids.format_nominal(head))
+        settled = await self._settler.settle(uuid.UUID(given.activity_id), tick, issue=True)
+        return c.SettleResult(None) if settled is None else _settle_result(settled)
+
+    @activity.defn(name="catch_up")
+    async def catch_up(self, given: c.CatchUpInput) -> c.Done:
+        times = [ids.parse_nominal(time) for time in given.times]
+        if not await self._schedules.backfill(uuid.UUID(given.activity_id), times):
+            raise ApplicationError("the activity has no schedule", type="no_schedule", non_retryable=True)
+        return c.Done()
 
     @activity.defn(name="adopt")
     async def adopt(self, given: c.AdoptInput) -> c.AdoptResult:
         return c.AdoptResult(await self._starting.adopt(uuid.UUID(given.activity_id), given.key))
+
+
+def _settle_result(settled: Settled) -> c.SettleResult:
+    heads = [ids.format_nominal(head.scheduled_for) for head in settled.plan.heads[:MAX_HEADS]]
+    issue = [ids.format_nominal(time) for time in settled.issue]
+    trigger = settled.activity.trigger
+    if isinstance(trigger, TimeTrigger) and trigger.overlap_policy == "allow_all":
+        result = c.SettleResult(None, heads, issue)
+    else:
+        result = c.SettleResult(heads[0] if heads else None, [], issue)
+    if heads or settled.due_next is None:
+        return result
+    return replace(result, wait_seconds=max(0.0, (settled.due_next - settled.through).total_seconds()))
 
 
 class RunStepsImpl(RunSteps):

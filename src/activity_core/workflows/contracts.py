@@ -29,9 +29,20 @@ class SettleInput:
 
 @dataclass(frozen=True)
 class SettleResult:
-    """`head`: the nominal time to run now, ISO; None when there is none."""
+    """What to do now, nominal times as ISO. `head`: run it, and settle again after its end. `side_by_side`: start these
+    too, all without waiting for their ends. `issue`: ask the schedule for these first, which brings fires that run them.
+    `wait_seconds`: when there is nothing to run now, the next time is due then."""
 
     head: str | None
+    side_by_side: list[str] = field(default_factory=list)
+    issue: list[str] = field(default_factory=list)
+    wait_seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class CatchUpInput:
+    activity_id: str
+    times: list[str]
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,10 @@ A tick is a hint: settle computes what is due from the ledger, whatever the tick
 run it started is, so that Temporal's overlap policy sees what ours sees.
 """
 
+import asyncio
 import contextlib
 from datetime import timedelta
+from typing import Any
 
 from temporalio import workflow
 from temporalio.common import RetryPolicy, SearchAttributeKey, WorkflowIDReusePolicy
@@ -29,15 +31,46 @@ class FireActivityWorkflow:
             settled = await workflow.execute_local_activity_method(
                 FireSteps.settle, c.SettleInput(given.activity_id, tick), **LOCAL
             )
-            if settled.head is None or not await self._run_head(given.activity_id, settled.head):
+            if settled.issue and await self._catch_up(given.activity_id, settled.issue):
+                return c.Done()  # the fires that come of it run what waits
+            if settled.side_by_side:
+                await asyncio.gather(*(self._start(given.activity_id, head) for head in settled.side_by_side))
+                return c.Done()
+            if settled.head is None and settled.wait_seconds is None:
+                return c.Done()
+            if settled.head is None:
+                await asyncio.sleep(settled.wait_seconds or 0)
+            elif not await self._run_head(given.activity_id, settled.head):
                 return c.Done()
         return workflow.continue_as_new(given)
 
+    async def _catch_up(self, activity_id: str, times: list[str]) -> bool:
+        """Ask the schedule for the misfired times. False if it can't be asked: then they are run from here."""
+        try:
+            await workflow.execute_activity_method(
+                FireSteps.catch_up,
+                c.CatchUpInput(activity_id, times),
+                start_to_close_timeout=timedelta(seconds=15),
+                retry_policy=RetryPolicy(initial_interval=timedelta(milliseconds=500), maximum_attempts=3),
+            )
+        except ActivityError:
+            return False
+        return True
+
     async def _run_head(self, activity_id: str, head: str) -> bool:
         """Start the head's run and await it. False: another fire owns it, and its end wakes the poller."""
+        started = await self._start(activity_id, head)
+        if isinstance(started, bool):
+            return started
+        with contextlib.suppress(ChildWorkflowError):  # its end is in the ledger, or will be
+            await started
+        return True
+
+    async def _start(self, activity_id: str, head: str) -> workflow.ChildWorkflowHandle[Any, Any] | bool:
+        """Start the head's run. True: the row was decided meanwhile; False: another fire has started it."""
         for reuse in (WorkflowIDReusePolicy.REJECT_DUPLICATE, WorkflowIDReusePolicy.ALLOW_DUPLICATE):
             try:
-                child = await workflow.start_child_workflow(
+                return await workflow.start_child_workflow(
                     c.RUN_WORKFLOW,
                     c.RunInput(activity_id, head),
                     id=ids.run_workflow_id(activity_id, head),
@@ -49,10 +82,6 @@ class FireActivityWorkflow:
                 verdict = await self._adopt(activity_id, head)
                 if verdict != "restart":
                     return verdict in ("adopted", "decided")
-            else:
-                with contextlib.suppress(ChildWorkflowError):  # its end is in the ledger, or will be
-                    await child
-                return True
         return False
 
     async def _adopt(self, activity_id: str, head: str) -> str:

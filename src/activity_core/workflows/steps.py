@@ -17,6 +17,10 @@ class FireSteps:
     async def settle(self, given: c.SettleInput) -> c.SettleResult:
         raise NotImplementedError
 
+    @activity.defn(name="catch_up")
+    async def catch_up(self, given: c.CatchUpInput) -> c.Done:
+        raise NotImplementedError
+
     @activity.defn(name="adopt")
     async def adopt(self, given: c.AdoptInput) -> c.AdoptResult:
         raise NotImplementedError

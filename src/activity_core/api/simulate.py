@@ -1,0 +1,297 @@
+"""POST /v1/simulate."""
+
+import asyncio
+import difflib
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Annotated, Any, Literal
+
+import orjson
+from fastapi import APIRouter, Depends, Request, Response
+from pydantic import BaseModel, Field, SkipValidation, ValidationError
+from pydantic_core import ErrorDetails
+
+from activity_core.api import bodies
+from activity_core.api.views import Instant, Notice, Window
+from activity_core.domain import cron_lint
+from activity_core.domain.cron import check_zone, parse_cron
+from activity_core.domain.documents import CronTrigger, IntervalTrigger, Model, OnceTrigger, Seconds, TimeTrigger
+from activity_core.domain.documents import Instant as InstantIn
+from activity_core.domain.json_values import JsonValue, canonical_json
+from activity_core.domain.reading import read_trigger
+from activity_core.domain.simulation import (
+    Cause,
+    Outage,
+    Pause,
+    SimulatedOccurrence,
+    SimulatedRun,
+    Simulation,
+    SimulationTooLongError,
+)
+from activity_core.errors import Fault, InvalidInputError
+from activity_core.services.simulating import RESOLUTION, Breathe, Question, Simulating, due_times
+
+MAX_EACH = 100
+"""Outages, pauses and edits."""
+
+# What is in it is read as in a document.
+TriggerIn = Annotated[CronTrigger | IntervalTrigger | OnceTrigger, SkipValidation]
+
+
+class OutageIn(Model):
+    start: Annotated[InstantIn, Field(alias="from")]
+    end: Annotated[InstantIn, Field(alias="to")]
+    cause: Cause = "worker_down"
+
+
+class PauseIn(Model):
+    start: Annotated[InstantIn, Field(alias="from")]
+    end: Annotated[InstantIn, Field(alias="to")]
+    on_misfire: Annotated[
+        Literal["policy", "skip", "catchup", "compress"],
+        Field(description="What resume says about the times that waited"),
+    ] = "policy"
+
+
+class EditIn(Model):
+    at: InstantIn
+    trigger: TriggerIn
+
+
+class SimulateIn(Model):
+    trigger: TriggerIn
+    start: Annotated[InstantIn, Field(alias="from", description="Inclusive")]
+    end: Annotated[InstantIn, Field(alias="to", description="Exclusive")]
+    run_seconds: Annotated[Seconds, Field(description="How long each run takes")] = 0
+    outages: Annotated[tuple[OutageIn, ...], Field(max_length=MAX_EACH)] = ()
+    pauses: Annotated[tuple[PauseIn, ...], Field(max_length=MAX_EACH)] = ()
+    edits: Annotated[tuple[EditIn, ...], Field(max_length=MAX_EACH)] = ()
+
+
+class SimulatedOccurrenceOut(BaseModel):
+    """`merged_into`: the nominal time of the run that covers it."""
+
+    scheduled_for: Instant
+    outcome: Literal["waiting", "started", "skipped", "dropped", "merged"]
+    reason_code: str
+    merged_into: Instant | None
+
+
+class SimulatedCoversOut(BaseModel):
+    first: Instant
+    last: Instant
+    count: int
+
+
+class SimulatedRunOut(BaseModel):
+    scheduled_for: Instant
+    started_at: Instant
+    window: Window
+    covers: SimulatedCoversOut
+
+
+class SimulationOut(BaseModel):
+    """Occurrences by nominal time, runs by start."""
+
+    description: Annotated[str, Field(description="When the trigger is due, in plain English")]
+    notices: list[Notice]
+    occurrences: list[SimulatedOccurrenceOut]
+    runs: list[SimulatedRunOut]
+
+
+_FIELDS: dict[str, type[Model]] = {"outages": OutageIn, "pauses": PauseIn, "edits": EditIn}
+_LATER = ("definition", "event")
+_INSTANT = "is required; write an instant with its offset, for example '2026-03-01T09:00:00Z'"
+
+
+def _inlined(schema: Any, definitions: dict[str, Any]) -> Any:
+    """The schema with these definitions in the places that refer to them: the components of the API have none of them."""
+    if isinstance(schema, list):
+        return [_inlined(item, definitions) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    name = str(schema.get("$ref")).rpartition("/")[2]
+    if name in definitions:
+        return _inlined(definitions[name], definitions)
+    return {key: _inlined(value, definitions) for key, value in schema.items() if key != "$defs"}
+
+
+def _body_schema() -> Any:
+    schema = SimulateIn.model_json_schema(ref_template="#/components/schemas/{model}")
+    return _inlined(schema, {model.__name__: schema["$defs"][model.__name__] for model in _FIELDS.values()})
+
+
+router = APIRouter(prefix="/v1/simulate", tags=["simulate"])
+
+
+async def _simulating(request: Request) -> Simulating:
+    simulating: Simulating = request.app.state.simulating
+    return simulating
+
+
+@router.post(
+    "",
+    response_model=SimulationOut,
+    openapi_extra=bodies.json_body(_body_schema()),
+)
+async def simulate(request: Request, use: Annotated[Simulating, Depends(_simulating)]) -> Response:
+    """What would become of a trigger's times and what would run, by the runtime's own planner. Nothing is stored.
+
+    Of the times due in [`from`, `to`), as the ledger stands when `to` comes: what would be decided or started at `to`
+    or later still waits. No run is open at `from`. Jitter is left out: it follows from the id of an activity. Outages
+    and pauses may overlap and reach out of the range; an edit puts another trigger in force. 50,000 times at most.
+    """
+    # not on the event loop: a hundred edits in as many zones take half a second
+    question = await asyncio.to_thread(_read, await bodies.read_json(request))
+    try:
+        body = await use.answer(question, lambda simulation, breathe: _shown(question, simulation, breathe))
+    except SimulationTooLongError as error:
+        raise InvalidInputError([Fault("/to", str(error))]) from error
+    return Response(body, media_type="application/json")
+
+
+def _read(value: JsonValue) -> Question:
+    """Raises InvalidInputError naming every fault."""
+    if not isinstance(value, dict):
+        raise InvalidInputError([Fault("", "write a JSON object")])
+    asked, faults = _read_body(value)
+    triggers: dict[str, TimeTrigger] = {}
+    for pointer, raw in _raw_triggers(value):
+        try:
+            triggers[pointer] = _read_trigger(raw, pointer)
+        except InvalidInputError as error:
+            faults += error.faults
+    if faults or asked is None:
+        raise InvalidInputError(sorted(faults, key=lambda fault: fault.pointer))
+    return Question(
+        triggers["/trigger"],
+        asked.start,
+        asked.end,
+        timedelta(seconds=asked.run_seconds),
+        tuple(Outage(outage.start, outage.end, outage.cause) for outage in asked.outages),
+        tuple(Pause(p.start, p.end, None if p.on_misfire == "policy" else p.on_misfire) for p in asked.pauses),
+        tuple((edit.at, triggers[f"/edits/{number}/trigger"]) for number, edit in enumerate(asked.edits)),
+    )
+
+
+def _read_body(value: dict[str, Any]) -> tuple[SimulateIn | None, list[Fault]]:
+    try:
+        asked = SimulateIn.model_validate_json(canonical_json(value))
+    except ValidationError as error:
+        return None, [_fault(detail) for detail in error.errors(include_url=False)]
+    return asked, list(_range_faults(asked))
+
+
+def _range_faults(asked: SimulateIn) -> Iterator[Fault]:
+    if asked.end <= asked.start:
+        yield Fault("/to", "is not after 'from'")
+    spans = [(f"/outages/{number}", outage.start, outage.end) for number, outage in enumerate(asked.outages)]
+    spans += [(f"/pauses/{number}", pause.start, pause.end) for number, pause in enumerate(asked.pauses)]
+    yield from (Fault(f"{pointer}/to", "is not after its 'from'") for pointer, start, end in spans if end <= start)
+    for number, edit in enumerate(asked.edits):
+        if not asked.start <= edit.at < asked.end:
+            yield Fault(f"/edits/{number}/at", "is not in the range: from 'from' on, and before 'to'")
+
+
+def _raw_triggers(value: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    if "trigger" in value:
+        yield "/trigger", value["trigger"]
+    edits = value.get("edits")
+    for number, edit in enumerate(edits[:MAX_EACH] if isinstance(edits, list) else ()):
+        if isinstance(edit, dict) and "trigger" in edit:
+            yield f"/edits/{number}/trigger", edit["trigger"]
+
+
+def _read_trigger(raw: Any, pointer: str) -> TimeTrigger:
+    trigger = read_trigger(raw, pointer)
+    if not isinstance(trigger, TimeTrigger):
+        fault = f"a trigger of type '{trigger.type}' has no due times to simulate; write cron, interval or once"
+        raise InvalidInputError([Fault(f"{pointer}/type", fault)])
+    return trigger
+
+
+def _fault(detail: ErrorDetails) -> Fault:
+    path, kind = detail["loc"], detail["type"]
+    pointer = "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in path)
+    if kind == "missing":
+        return Fault(pointer, _INSTANT if path[-1] in ("from", "to", "at") else "is required", "required")
+    if kind == "extra_forbidden":
+        return Fault(
+            pointer, _unknown(str(path[-1]), _FIELDS[str(path[0])] if len(path) > 1 else SimulateIn), "unknown_field"
+        )
+    limits = detail.get("ctx", {})
+    messages = {
+        "value_error": str(limits.get("error")).replace(
+            "%2B", "+"
+        ),  # as a `+` is written in a URL, where they stand too
+        "greater_than_equal": f"write {limits.get('ge')} or more",
+        "less_than_equal": f"write {limits.get('le')} or less",
+        "model_type": "write a JSON object",
+        "too_long": f"write {MAX_EACH} at most",
+        "literal_error": f"write {limits.get('expected')}",
+    }
+    return Fault(pointer, messages.get(kind, detail["msg"]))
+
+
+def _unknown(name: str, model: type[Model]) -> str:
+    if model is SimulateIn and name in _LATER:
+        return f"'{name}' is not available in this version; write the 'trigger' of an activity, 'from' and 'to'"
+    known = [field.alias or own for own, field in model.model_fields.items()]
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"unknown field; did you mean '{near[0]}'?" if near else f"unknown field; known are: {', '.join(known)}"
+
+
+def _shown(question: Question, simulation: Simulation, breathe: Breathe) -> bytes:
+    """`SimulationOut`, as JSON at once: of 50,000 rows it would be ten times slower by way of models."""
+
+    def occurrence(row: SimulatedOccurrence) -> dict[str, Any]:
+        breathe()
+        return {
+            "scheduled_for": row.scheduled_for,
+            "outcome": row.outcome,
+            "reason_code": row.reason_code,
+            "merged_into": row.merged_into,
+        }
+
+    def run(row: SimulatedRun) -> dict[str, Any]:
+        breathe()
+        return {
+            "scheduled_for": row.scheduled_for,
+            "started_at": row.started_at,
+            "window": {"start": row.window[0], "end": row.window[1]},
+            "covers": {"first": row.covers[0], "last": row.covers[-1], "count": len(row.covers)},
+        }
+
+    return orjson.dumps(
+        {
+            "description": due_times(question.trigger).describe(),
+            "notices": [notice.model_dump() for notice in _notices(question, simulation)],
+            "occurrences": [occurrence(row) for row in simulation.occurrences],
+            "runs": [run(row) for row in simulation.runs],
+        }
+    )
+
+
+def _notices(question: Question, simulation: Simulation) -> Iterator[Notice]:
+    triggers = [("/trigger", question.trigger)]
+    triggers += [(f"/edits/{number}/trigger", trigger) for number, (_, trigger) in enumerate(question.edits)]
+    for pointer, trigger in triggers:
+        for message in _warnings(trigger, question) if isinstance(trigger, CronTrigger) else ():
+            yield Notice(code="cron_warning", pointer=f"{pointer}/cron", message=message)
+    for pointer in [f"{pointer}/jitter_seconds" for pointer, trigger in triggers if trigger.jitter_seconds][:1]:
+        message = "jitter is left out of a simulation: each time is taken to be due at its nominal instant"
+        yield Notice(code="jitter_left_out", pointer=pointer, message=message)
+    if not simulation.occurrences:
+        following = due_times(_last_trigger(question)).next_after(question.end - RESOLUTION)
+        later = f"the next one is {following.isoformat()}" if following else "none is left after it"
+        yield Notice(code="no_times", pointer="/to", message=f"no time is due in the range, and {later}")
+
+
+def _last_trigger(question: Question) -> TimeTrigger:
+    """The one in force at the end."""
+    return max(question.edits, key=lambda edit: edit[0])[1] if question.edits else question.trigger
+
+
+def _warnings(trigger: CronTrigger, question: Question) -> list[str]:
+    cron = parse_cron(trigger.cron)
+    return [*cron_lint.warnings(cron), *cron_lint.clock_warnings(cron, check_zone(trigger.timezone), question.start)]
