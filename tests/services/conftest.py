@@ -56,14 +56,20 @@ class Bench:
         task = {"task_type": "note", "consumer": consumer}
         return await self.create(trigger={"type": "event", "event_types": [event_type]}, tasks=[task], **more)
 
-    async def every_minute(self, *, due: int, grace_seconds: int = 60, **more: Any) -> tuple[uuid.UUID, list[datetime]]:
-        """A cron activity to which the last `due` full minutes are owed: (its id, these minutes)."""
+    async def every_minute(
+        self, *, due: int, grace_seconds: int = 60, rules: Json | None = None, **more: Any
+    ) -> tuple[uuid.UUID, list[datetime]]:
+        """A cron activity to which the last `due` full minutes are owed: (its id, these minutes).
+
+        `rules`: more of its trigger; the misfire policy is skip unless they name another.
+        """
         trigger = {
             "type": "cron",
             "cron": "* * * * *",
             "timezone": "UTC",
             "misfire_policy": "skip",
             "misfire_grace_seconds": grace_seconds,
+            **(rules or {}),
         }
         activity_id = await self.create(trigger=trigger, **more)
         minutes = await self.sql(
@@ -104,6 +110,17 @@ class Bench:
         """(outcome, reason_code) of the activity's rows, oldest due first."""
         query = "SELECT outcome, reason_code FROM occurrences WHERE activity_id = $1 ORDER BY due_at, key"
         return [tuple(row) for row in await self.sql(query, activity_id)]
+
+    async def ledger(self, activity_id: uuid.UUID) -> list[asyncpg.Record]:
+        """The rows of its times, oldest first."""
+        return list(
+            await self.sql(
+                "SELECT * FROM occurrences WHERE activity_id = $1 AND kind = 'time' ORDER BY scheduled_for", activity_id
+            )
+        )
+
+    async def run(self, run_id: uuid.UUID) -> asyncpg.Record:
+        return (await self.sql("SELECT * FROM activity_runs WHERE run_id = $1", run_id))[0]
 
     async def ends(self, activity_id: uuid.UUID) -> list[tuple[str, str | None]]:
         """(status, reason) of the activity's runs; 'running' while it is open."""

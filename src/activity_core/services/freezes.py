@@ -66,9 +66,9 @@ class Freezes:
             matching = await activities_matching(connection, text)
             await self._tell(connection, matching, begins)
             created = await self._read(connection, freeze_id)
-            if begins <= now and matching:
-                hold = as_hold(created)
-                await time_rows.hold(connection, matching, reason_code=hold.reason_code, reason=hold.reason)
+            if begins <= now:
+                hold, caught = as_hold(created), await trigger_state.set_held(connection, matching, freeze_id)
+                await time_rows.hold(connection, caught, reason_code=hold.reason_code, reason=hold.reason)
             return Frozen(created, begins <= now, len(matching))
 
     async def end(self, freeze_id: uuid.UUID) -> Frozen:

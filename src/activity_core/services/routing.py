@@ -133,7 +133,10 @@ class Routing:
         if state.held_by is None and not holds.may_have_changed(state, state.now):
             return None
         activity = await self._definitions.get(connection, state.activity_id, state.revision)
-        return (await holds.look(connection, state, activity, state.now)).hold
+        held = await holds.look(connection, state, activity, state.now)
+        # noted here too: with no worker about, nobody else might before it ends, and then nobody would let the rows go
+        await holds.show(connection, state, held, state.now)
+        return held.hold
 
     async def _stopped(self, connection: Connection, match: Match, locked: dict[uuid.UUID, TriggerState]) -> Match:
         """Disabling stops what is on its way too: also events that were accepted before and not routed yet."""

@@ -154,6 +154,17 @@ async def set_hold(
     await connection.execute(_SET_HOLD, params)
 
 
+_SET_HELD = text(
+    "UPDATE trigger_state SET held_by = :held_by WHERE activity_id = ANY(:ids) AND held_by IS NULL RETURNING activity_id"
+)
+
+
+async def set_held(connection: Connection, activity_ids: Sequence[uuid.UUID], held_by: uuid.UUID) -> list[uuid.UUID]:
+    """Note the hold for those that nothing holds yet, and say which these are. The caller holds the locks."""
+    rows = await connection.execute(_SET_HELD, {"ids": list(activity_ids), "held_by": held_by})
+    return list(rows.scalars())
+
+
 _LOOK_AT_HOLDS = text(
     "UPDATE trigger_state SET hold_changes_at = least(coalesce(hold_changes_at, :at), :at), "
     "next_due_at = least(coalesce(next_due_at, :at), :at) WHERE activity_id = ANY(:ids)"
