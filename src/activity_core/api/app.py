@@ -6,6 +6,7 @@ from fastapi import Depends, FastAPI
 
 from activity_core.api import (
     activities,
+    backfills,
     consumers,
     events,
     health,
@@ -20,7 +21,6 @@ from activity_core.api import (
 from activity_core.api.middleware import BodyGuard, RequestGuard
 from activity_core.api.params import check_url
 from activity_core.console import pages
-from activity_core.services.simulating import Simulating
 from activity_core.settings import Settings
 from activity_core.store.database import Database
 from activity_core.temporal.client import Temporal
@@ -40,12 +40,11 @@ def create_app(settings: Settings, database: Database, temporal: Temporal | None
         redirect_slashes=False,
     )
     app.state.services = services.build(settings, database, temporal)
-    app.state.simulating = Simulating()
     app.include_router(events.hot)
     for router in (
         *(activities.router, consumers.router, consumers.apply_router, events.router),
         *(ledger.occurrences, ledger.runs, simulate.router, tasks.router, health.router),
-        *(pausing.pausing, pausing.freezes),
+        *(pausing.pausing, pausing.freezes, backfills.of_activity, backfills.router),
     ):
         app.include_router(router, dependencies=[Depends(check_url)])
     app.include_router(pages.router)

@@ -1,6 +1,7 @@
 """Request bodies, read from the raw bytes by the domain's strict reader and never by the framework."""
 
 import difflib
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from fastapi import Request
@@ -11,6 +12,8 @@ from activity_core.domain.json_values import JsonError, JsonValue, canonical_jso
 from activity_core.errors import Fault, InvalidInputError, MalformedBodyError, UnsupportedMediaTypeError
 
 M = TypeVar("M", bound=BaseModel)
+INSTANTS = ("from", "to", "at", "until")
+INSTANT_MISSING = "is required; write an instant with its offset, for example '2026-03-01T09:00:00Z'"
 
 
 def json_body(schema: dict[str, Any], *, required: bool = True) -> dict[str, Any]:
@@ -50,7 +53,11 @@ async def read_command(request: Request, *fields: str) -> dict[str, Any]:
     value = await read_json(request)
     if not isinstance(value, dict):
         raise InvalidInputError([Fault("", "write a JSON object")])
-    faults = [_unknown(name, fields) for name in value if name not in fields]
+    faults = [
+        Fault("/" + name.replace("~", "~0").replace("/", "~1"), unknown_field(name, fields), "unknown_field")
+        for name in value
+        if name not in fields
+    ]
     if faults:
         raise InvalidInputError(faults)
     return value
@@ -61,25 +68,45 @@ async def read_model(request: Request, model: type[M]) -> M:
     value = await read_json(request) if await request.body() else {}
     if not isinstance(value, dict):
         raise InvalidInputError([Fault("", "write a JSON object")])
+    document, faults = validated(value, model)
+    if document is None:
+        raise InvalidInputError(faults)
+    return document
+
+
+def validated(
+    value: dict[str, Any], model: type[M], nested: Mapping[str, type[BaseModel]] | None = None
+) -> tuple[M | None, list[Fault]]:
+    """The model, or what is wrong. `nested`: the models of those fields that are lists of objects."""
     try:
-        return model.model_validate_json(canonical_json(value))
+        return model.model_validate_json(canonical_json(value)), []
     except ValidationError as error:
-        details = error.errors(include_url=False)
-        raise InvalidInputError([_fault(detail, model) for detail in details]) from error
+        return None, [_fault(detail, model, nested or {}) for detail in error.errors(include_url=False)]
 
 
-def _fault(detail: ErrorDetails, model: type[BaseModel]) -> Fault:
-    name, context = str(detail["loc"][0]), detail.get("ctx", {})
-    pointer = "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in detail["loc"])
+def _fault(detail: ErrorDetails, model: type[BaseModel], nested: Mapping[str, type[BaseModel]]) -> Fault:
+    path, context = detail["loc"], detail.get("ctx", {})
+    name = str(path[-1])
+    pointer = "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in path)
     match detail["type"]:
         case "missing":
-            return Fault(pointer, "is required", "required")
+            return Fault(pointer, INSTANT_MISSING if name in INSTANTS else "is required", "required")
         case "extra_forbidden":
-            return _unknown(name, tuple(field.alias or own for own, field in model.model_fields.items()))
+            place = model if len(path) == 1 else nested[str(path[0])]
+            known = tuple(field.alias or own for own, field in place.model_fields.items())
+            return Fault(pointer, unknown_field(name, known), "unknown_field")
         case "literal_error":
             return Fault(pointer, f"write {context.get('expected')}")
+        case "greater_than_equal":
+            return Fault(pointer, f"write {context['ge']:,} or more")
+        case "less_than_equal":
+            return Fault(pointer, f"write {context['le']:,} or less")
+        case "model_type":
+            return Fault(pointer, "write a JSON object")
+        case "too_long":
+            return Fault(pointer, f"write {context.get('max_length')} at most")
         case "value_error":
-            # advice on `+` in URLs is of no use here
+            # advice on how to write `+` in a URL is of no use here
             return Fault(pointer, str(context.get("error")).replace("%2B", "+"))
     return Fault(pointer, detail["msg"])
 
@@ -89,10 +116,9 @@ def body_of(model: type[BaseModel], *, required: bool = True) -> dict[str, Any]:
     return json_body(model.model_json_schema(), required=required)
 
 
-def _unknown(name: str, fields: tuple[str, ...]) -> Fault:
-    near = difflib.get_close_matches(name, fields, n=1)
-    message = f"did you mean '{near[0]}'?" if near else f"known are: {', '.join(fields)}"
-    return Fault("/" + name.replace("~", "~0").replace("/", "~1"), f"unknown field; {message}", "unknown_field")
+def unknown_field(name: str, known: Sequence[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"unknown field; did you mean '{near[0]}'?" if near else f"unknown field; known are: {', '.join(known)}"
 
 
 def _shown(text: str) -> str:

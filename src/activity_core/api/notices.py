@@ -5,7 +5,7 @@ from datetime import datetime
 from activity_core.api.views import Notice
 from activity_core.domain import cron_lint
 from activity_core.domain.cron import check_zone, parse_cron
-from activity_core.domain.documents import Activity, CronTrigger, Trigger, times_of
+from activity_core.domain.documents import Activity, CronTrigger, TimeTrigger, Trigger, times_of
 
 DEPRECATED = Notice(
     code="deprecated_field",
@@ -21,13 +21,18 @@ def of_activity(definition: Activity, now: datetime) -> list[Notice]:
 
 def of_trigger(trigger: Trigger, now: datetime) -> list[Notice]:
     """An expression that means something else than it looks, or times that are all past."""
-    found: list[Notice] = []
-    if isinstance(trigger, CronTrigger):
-        parsed = parse_cron(trigger.cron)
-        texts = [*cron_lint.warnings(parsed), *cron_lint.clock_warnings(parsed, check_zone(trigger.timezone), now)]
-        found = [Notice(code="cron_warning", pointer="/trigger/cron", message=text) for text in texts]
+    found = cron_warnings(trigger, now, "/trigger")
     times = times_of(trigger)
     if times is not None and times.next_after(now) is None:
         message = "no due time is to come: all of them are past"
         found.append(Notice(code="no_times_left", pointer="/trigger", message=message))
     return found
+
+
+def cron_warnings(trigger: Trigger | TimeTrigger, at: datetime, pointer: str) -> list[Notice]:
+    """What may surprise in a cron expression, and on the nights after `at` when clocks change."""
+    if not isinstance(trigger, CronTrigger):
+        return []
+    parsed = parse_cron(trigger.cron)
+    texts = [*cron_lint.warnings(parsed), *cron_lint.clock_warnings(parsed, check_zone(trigger.timezone), at)]
+    return [Notice(code="cron_warning", pointer=f"{pointer}/cron", message=text) for text in texts]

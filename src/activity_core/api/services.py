@@ -8,11 +8,13 @@ from fastapi import Depends, Request
 from activity_core.services.accept import Acceptor
 from activity_core.services.activities import Activities
 from activity_core.services.apply import Apply
+from activity_core.services.backfilling import Backfilling
 from activity_core.services.consumers import Consumers
 from activity_core.services.definitions import Definitions
 from activity_core.services.freezes import Freezes
 from activity_core.services.pausing import Pausing
 from activity_core.services.reads import Reads
+from activity_core.services.simulating import Simulating
 from activity_core.services.tasks import Tasks
 from activity_core.services.triggering import Triggering
 from activity_core.services.why import Why
@@ -34,6 +36,7 @@ class Services:
     triggering: Triggering
     pausing: Pausing
     freezes: Freezes
+    simulating: Simulating
     reads: Reads
     tasks: Tasks
     why: Why
@@ -51,6 +54,8 @@ def build(settings: Settings, database: Database, temporal: Temporal | None) -> 
         triggering=Triggering(database, definitions),
         pausing=Pausing(database, definitions),
         freezes=Freezes(database),
+        backfilling=Backfilling(database, definitions),
+        simulating=Simulating(),
         reads=Reads(database),
         tasks=Tasks(database),
         why=Why(database),

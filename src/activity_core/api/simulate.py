@@ -1,23 +1,20 @@
 """POST /v1/simulate."""
 
 import asyncio
-import difflib
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Annotated, Any, Literal
 
 import orjson
-from fastapi import APIRouter, Depends, Request, Response
-from pydantic import BaseModel, Field, SkipValidation, ValidationError
-from pydantic_core import ErrorDetails
+from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel, Field, SkipValidation
 
-from activity_core.api import bodies
+from activity_core.api import bodies, notices
+from activity_core.api.services import Use
 from activity_core.api.views import Instant, Notice, Window
-from activity_core.domain import cron_lint
-from activity_core.domain.cron import check_zone, parse_cron
 from activity_core.domain.documents import CronTrigger, IntervalTrigger, Model, OnceTrigger, Seconds, TimeTrigger
 from activity_core.domain.documents import Instant as InstantIn
-from activity_core.domain.json_values import JsonValue, canonical_json
+from activity_core.domain.json_values import JsonValue
 from activity_core.domain.reading import read_trigger
 from activity_core.domain.simulation import (
     Cause,
@@ -29,7 +26,7 @@ from activity_core.domain.simulation import (
     SimulationTooLongError,
 )
 from activity_core.errors import Fault, InvalidInputError
-from activity_core.services.simulating import RESOLUTION, Breathe, Question, Simulating, due_times
+from activity_core.services.simulating import RESOLUTION, Breathe, Question, due_times
 
 MAX_EACH = 100
 """Outages, pauses and edits."""
@@ -101,7 +98,6 @@ class SimulationOut(BaseModel):
 
 _FIELDS: dict[str, type[Model]] = {"outages": OutageIn, "pauses": PauseIn, "edits": EditIn}
 _LATER = ("definition", "event")
-_INSTANT = "is required; write an instant with its offset, for example '2026-03-01T09:00:00Z'"
 
 
 def _inlined(schema: Any, definitions: dict[str, Any]) -> Any:
@@ -124,17 +120,12 @@ def _body_schema() -> Any:
 router = APIRouter(prefix="/v1/simulate", tags=["simulate"])
 
 
-async def _simulating(request: Request) -> Simulating:
-    simulating: Simulating = request.app.state.simulating
-    return simulating
-
-
 @router.post(
     "",
     response_model=SimulationOut,
     openapi_extra=bodies.json_body(_body_schema()),
 )
-async def simulate(request: Request, use: Annotated[Simulating, Depends(_simulating)]) -> Response:
+async def simulate(request: Request, use: Use) -> Response:
     """What would become of a trigger's times and what would run, by the runtime's own planner. Nothing is stored.
 
     Of the times due in [`from`, `to`), as the ledger stands when `to` comes: what would be decided or started at `to`
@@ -144,7 +135,7 @@ async def simulate(request: Request, use: Annotated[Simulating, Depends(_simulat
     # not on the event loop: a hundred edits in as many zones take half a second
     question = await asyncio.to_thread(_read, await bodies.read_json(request))
     try:
-        body = await use.answer(question, lambda simulation, breathe: _shown(question, simulation, breathe))
+        body = await use.simulating.answer(question, lambda simulation, breathe: _shown(question, simulation, breathe))
     except SimulationTooLongError as error:
         raise InvalidInputError([Fault("/to", str(error))]) from error
     return Response(body, media_type="application/json")
@@ -175,11 +166,11 @@ def _read(value: JsonValue) -> Question:
 
 
 def _read_body(value: dict[str, Any]) -> tuple[SimulateIn | None, list[Fault]]:
-    try:
-        asked = SimulateIn.model_validate_json(canonical_json(value))
-    except ValidationError as error:
-        return None, [_fault(detail) for detail in error.errors(include_url=False)]
-    return asked, list(_range_faults(asked))
+    later = [name for name in _LATER if name in value]
+    advice = "is not available in this version; write the 'trigger' of an activity, 'from' and 'to'"
+    asked, faults = bodies.validated({k: v for k, v in value.items() if k not in later}, SimulateIn, _FIELDS)
+    faults += [Fault(f"/{name}", f"'{name}' {advice}", "unknown_field") for name in later]
+    return asked, faults + (list(_range_faults(asked)) if asked is not None else [])
 
 
 def _range_faults(asked: SimulateIn) -> Iterator[Fault]:
@@ -208,37 +199,6 @@ def _read_trigger(raw: Any, pointer: str) -> TimeTrigger:
         fault = f"a trigger of type '{trigger.type}' has no due times to simulate; write cron, interval or once"
         raise InvalidInputError([Fault(f"{pointer}/type", fault)])
     return trigger
-
-
-def _fault(detail: ErrorDetails) -> Fault:
-    path, kind = detail["loc"], detail["type"]
-    pointer = "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in path)
-    if kind == "missing":
-        return Fault(pointer, _INSTANT if path[-1] in ("from", "to", "at") else "is required", "required")
-    if kind == "extra_forbidden":
-        return Fault(
-            pointer, _unknown(str(path[-1]), _FIELDS[str(path[0])] if len(path) > 1 else SimulateIn), "unknown_field"
-        )
-    limits = detail.get("ctx", {})
-    messages = {
-        "value_error": str(limits.get("error")).replace(
-            "%2B", "+"
-        ),  # as a `+` is written in a URL, where they stand too
-        "greater_than_equal": f"write {limits.get('ge')} or more",
-        "less_than_equal": f"write {limits.get('le')} or less",
-        "model_type": "write a JSON object",
-        "too_long": f"write {MAX_EACH} at most",
-        "literal_error": f"write {limits.get('expected')}",
-    }
-    return Fault(pointer, messages.get(kind, detail["msg"]))
-
-
-def _unknown(name: str, model: type[Model]) -> str:
-    if model is SimulateIn and name in _LATER:
-        return f"'{name}' is not available in this version; write the 'trigger' of an activity, 'from' and 'to'"
-    known = [field.alias or own for own, field in model.model_fields.items()]
-    near = difflib.get_close_matches(name, known, n=1)
-    return f"unknown field; did you mean '{near[0]}'?" if near else f"unknown field; known are: {', '.join(known)}"
 
 
 def _shown(question: Question, simulation: Simulation, breathe: Breathe) -> bytes:
@@ -276,8 +236,7 @@ def _notices(question: Question, simulation: Simulation) -> Iterator[Notice]:
     triggers = [("/trigger", question.trigger)]
     triggers += [(f"/edits/{number}/trigger", trigger) for number, (_, trigger) in enumerate(question.edits)]
     for pointer, trigger in triggers:
-        for message in _warnings(trigger, question) if isinstance(trigger, CronTrigger) else ():
-            yield Notice(code="cron_warning", pointer=f"{pointer}/cron", message=message)
+        yield from notices.cron_warnings(trigger, question.start, pointer)
     for pointer in [f"{pointer}/jitter_seconds" for pointer, trigger in triggers if trigger.jitter_seconds][:1]:
         message = "jitter is left out of a simulation: each time is taken to be due at its nominal instant"
         yield Notice(code="jitter_left_out", pointer=pointer, message=message)
@@ -290,8 +249,3 @@ def _notices(question: Question, simulation: Simulation) -> Iterator[Notice]:
 def _last_trigger(question: Question) -> TimeTrigger:
     """The one in force at the end."""
     return max(question.edits, key=lambda edit: edit[0])[1] if question.edits else question.trigger
-
-
-def _warnings(trigger: CronTrigger, question: Question) -> list[str]:
-    cron = parse_cron(trigger.cron)
-    return [*cron_lint.warnings(cron), *cron_lint.clock_warnings(cron, check_zone(trigger.timezone), question.start)]
