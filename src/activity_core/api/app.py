@@ -11,6 +11,7 @@ from activity_core.api import (
     events,
     health,
     ledger,
+    metrics,
     openapi,
     pausing,
     problems,
@@ -43,7 +44,7 @@ def create_app(settings: Settings, database: Database, temporal: Temporal | None
     app.include_router(events.hot)
     for router in (
         *(activities.router, consumers.router, consumers.apply_router, events.router),
-        *(ledger.occurrences, ledger.runs, simulate.router, tasks.router, health.router),
+        *(ledger.occurrences, ledger.runs, simulate.router, tasks.router, health.router, metrics.router),
         *(pausing.pausing, pausing.freezes, backfills.of_activity, backfills.router),
     ):
         app.include_router(router, dependencies=[Depends(check_url)])

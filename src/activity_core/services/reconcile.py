@@ -8,7 +8,7 @@ import structlog
 
 from activity_core.errors import UnavailableError
 from activity_core.services.deliveries import Deliveries
-from activity_core.store import runs, tasks, trigger_state
+from activity_core.store import metrics, runs, tasks, trigger_state
 from activity_core.store.database import Database
 from activity_core.store.locks import try_lock
 from activity_core.store.runs import OpenRun
@@ -134,6 +134,7 @@ class Reconcile:
             )
             if ended:
                 await trigger_state.wake_if_waiting(connection, run.activity_id)
+                await metrics.count(connection, "run_repairs", status)
                 log.warning("run.reconciled", run_id=str(run.run_id), status=status)
         if ended and status in ("cancelled", "terminated", "timed_out"):
             await self._cancel_open_tasks(run.run_id)

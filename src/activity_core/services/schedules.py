@@ -11,7 +11,7 @@ from activity_core.domain.documents import TimeTrigger, stored_activity, times_o
 from activity_core.errors import UnavailableError
 from activity_core.services.poller import Poller
 from activity_core.services.settle import Settler
-from activity_core.store import activities, trigger_state
+from activity_core.store import activities, metrics, trigger_state
 from activity_core.store.activities import ActivityRecord
 from activity_core.store.database import Connection, Database
 from activity_core.store.locks import try_lock
@@ -61,18 +61,29 @@ class ScheduleSync:
             owned = await self.schedules.owned(self._database_id)
             wanted = await activities.scheduled(connection)
             for activity_id in owned - wanted.keys():
-                await activities.mark_unsynced(connection, activity_id)
-                await self._remove_unknown(connection, activity_id)
+                await self._look_at_unwanted(connection, activity_id)
             for activity_id in wanted.keys() - owned:
-                await activities.mark_unsynced(connection, activity_id)
+                # lists lag behind by seconds, so what is not in one may be there
+                if await self.schedules.fingerprint(activity_id) is None:
+                    await self._repair(connection, activity_id, "missing")
             await self._compare(connection, {key: wanted[key] for key in sorted(wanted.keys() & owned)})
         await self.sync_pending()
 
-    async def _remove_unknown(self, connection: Connection, activity_id: uuid.UUID) -> None:
-        """A schedule of ours for an activity that this database never had: a backup older than it was restored."""
-        if await activities.by_id(connection, activity_id) is None:
+    async def _look_at_unwanted(self, connection: Connection, activity_id: uuid.UUID) -> None:
+        """A schedule of ours that should not be there, or whose activity is just being synced."""
+        record = await activities.by_id(connection, activity_id)
+        if record is None:
+            # this database never had it: a backup older than it was restored
             log.warning("schedule.orphan_removed", activity_id=str(activity_id))
+            await metrics.count(connection, "schedule_repairs", "orphaned")
             await self.schedules.remove(activity_id)
+        elif record.observed_generation >= record.generation:
+            await self._repair(connection, activity_id, "orphaned")
+
+    async def _repair(self, connection: Connection, activity_id: uuid.UUID, what: str) -> None:
+        log.warning("schedule.repaired", activity_id=str(activity_id), what=what)
+        await metrics.count(connection, "schedule_repairs", what)
+        await activities.mark_unsynced(connection, activity_id)
 
     async def _compare(self, connection: Connection, wanted: dict[uuid.UUID, str | None]) -> None:
         """Look at some of the schedules, going round over the passes, and mark those that were changed by hand."""
@@ -81,8 +92,7 @@ class ScheduleSync:
         self._checked_up_to = turn[-1] if len(ahead) > COMPARED_PER_PASS else None
         for activity_id in turn:
             if await self.schedules.fingerprint(activity_id) != wanted[activity_id]:
-                log.warning("schedule.changed_by_hand", activity_id=str(activity_id))
-                await activities.mark_unsynced(connection, activity_id)
+                await self._repair(connection, activity_id, "changed")
 
     async def sync_pending(self) -> None:
         """Sync every activity whose schedule is behind its definition. Raises UnavailableError without Temporal."""

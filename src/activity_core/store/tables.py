@@ -395,6 +395,14 @@ consumers = Table(
     Index("uq_consumers_slug_live", "slug", unique=True, postgresql_where=text("deleted_at IS NULL")),
 )
 
+# How often something rare happened, in any process: what /metrics shows beside what it can count.
+counters = Table(
+    "counters",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("value", BigInteger, nullable=False),
+)
+
 # What a command with an Idempotency-Key was answered, so that its repeat gets the same answer.
 idempotency_keys = Table(
     "idempotency_keys",
