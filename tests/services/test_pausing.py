@@ -1,5 +1,6 @@
 """Pauses, freezes and requests that wait, on a real Postgres."""
 
+import asyncio
 import uuid
 from datetime import datetime, timedelta
 from typing import Any
@@ -221,6 +222,25 @@ async def test_a_freeze_to_come_begins_and_ends_at_its_instants(bench: Bench) ->
     with pytest.raises(InvalidInputError) as refused:
         await freezes.create("team in (a)", note=None, from_at=None, until=None, on_misfire=None, events="run")
     assert [fault.pointer for fault in refused.value.faults] == ["/selector"]
+
+
+async def test_i9_freezes_and_definitions_written_at_once_wait_for_each_other_and_none_is_missed(bench: Bench) -> None:
+    freezes = Freezes(bench.database)
+    label = f"t{uuid.uuid4().hex[:8]}"
+    made = [await bench.on_event(f"race.{label}", labels={"team": "other"}) for _ in range(6)]
+
+    async def freeze(n: int) -> None:
+        await freezes.create(f"team={label},!no{n}", note=None, from_at=None, until=None, on_misfire=None, events="run")
+
+    async def relabel(activity: uuid.UUID) -> None:
+        for team in (label, "other", label):
+            await bench.replace(activity, labels={"team": team})
+
+    await asyncio.gather(*(freeze(n) for n in range(6)), *(relabel(activity) for activity in made))
+    later = await bench.on_event(f"race.{label}", labels={"team": label})
+    await bench.occur(f"race.{label}", f"{label}-1")
+    for activity in (*made, later):
+        assert await bench.outcomes(activity) == [("waiting", "frozen")]
 
 
 async def test_a_pause_under_a_freeze_and_the_other_way_round_hold_until_both_have_ended(bench: Bench) -> None:

@@ -96,6 +96,7 @@ async def put(
 ) -> Saved:
     """Create the activity of this document or replace the one with its slug. The caller commits.
 
+    The caller is `side_by_side` with others under FREEZES, and was before it took the lock of any ledger.
     `ref`: the UUID or slug of the path, which the document must belong to.
     """
     document = await check(connection, value)
@@ -188,7 +189,6 @@ def _check_ahead(document: docs.Activity, now: datetime) -> None:
 
 async def _look_at_freezes(connection: Connection, activity_id: uuid.UUID, now: datetime) -> None:
     """Its labels are new: a freeze may match them now, or not any more."""
-    await side_by_side(connection, FREEZES)
     if await holds.open_freezes(connection, now):
         await trigger_state.look_at_holds(connection, [activity_id], now)
 
@@ -221,6 +221,7 @@ class Activities:
     async def create(self, value: JsonValue, *, idempotency_key: str | None) -> Saved:
         """Raises InvalidInputError, SlugTakenError, IdempotencyKeyReusedError."""
         async with self._database.begin() as connection:
+            await side_by_side(connection, FREEZES)
             if idempotency_key is not None:
                 digest = hashlib.sha256(canonical_json(value)).digest()
                 answered = await idempotency.claim(connection, "activities", idempotency_key, digest)
@@ -254,6 +255,7 @@ class Activities:
 
     async def _put(self, ref: str, value: JsonValue, if_match: int | None) -> Saved:
         async with self._database.begin() as connection:
+            await side_by_side(connection, FREEZES)
             if ids.is_uuid(ref):
                 await find(connection, ref)
             return await put(connection, self._definitions, value, ref=ref, if_match=if_match)

@@ -11,7 +11,7 @@ from activity_core.services.definitions import Definitions
 from activity_core.store import activities as activity_store
 from activity_core.store import trigger_state
 from activity_core.store.database import Connection, Database
-from activity_core.store.locks import one_at_a_time
+from activity_core.store.locks import one_at_a_time, side_by_side
 
 MAX_DOCUMENTS = 1_000
 
@@ -54,6 +54,7 @@ class Apply:
         try:
             async with self._database.begin() as connection:
                 await one_at_a_time(connection, "apply")
+                await side_by_side(connection, activities.FREEZES)
                 await self._lock_ledgers(connection, documents)
                 await self._put_all(connection, documents, applied)
                 if dry_run:
