@@ -229,14 +229,18 @@ async def test_i9_freezes_and_definitions_written_at_once_wait_for_each_other_an
     label = f"t{uuid.uuid4().hex[:8]}"
     made = [await bench.on_event(f"race.{label}", labels={"team": "other"}) for _ in range(6)]
 
-    async def freeze(n: int) -> None:
-        await freezes.create(f"team={label},!no{n}", note=None, from_at=None, until=None, on_misfire=None, events="run")
+    async def freeze() -> None:
+        for n in range(25):
+            await freezes.create(
+                f"team={label},!no{n}", note=None, from_at=None, until=None, on_misfire=None, events="run"
+            )
 
     async def relabel(activity: uuid.UUID) -> None:
-        for team in (label, "other", label):
-            await bench.replace(activity, labels={"team": team})
+        for _ in range(8):
+            await bench.replace(activity, labels={"team": "other"})
+            await bench.replace(activity, labels={"team": label})
 
-    await asyncio.gather(*(freeze(n) for n in range(6)), *(relabel(activity) for activity in made))
+    await asyncio.gather(freeze(), *(relabel(activity) for activity in made))
     later = await bench.on_event(f"race.{label}", labels={"team": label})
     await bench.occur(f"race.{label}", f"{label}-1")
     for activity in (*made, later):
