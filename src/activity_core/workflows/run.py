@@ -18,7 +18,7 @@ with workflow.unsafe.imports_passed_through():
 
 RESOLVE_TRIES = 3
 RESOLVE_PAUSE_SECONDS = 1
-LONGEST_WAIT_SECONDS = 30.0
+LONGEST_WAIT_SECONDS = 15.0
 
 
 @workflow.defn(name=c.RUN_WORKFLOW)
