@@ -19,10 +19,10 @@ LOCK := $(PY) -m uv pip compile --no-config --quiet --universal --python-version
 RUN_STAMP := $(VENV)/.installed-run
 TEST_STAMP := $(VENV)/.installed-test
 
-.PHONY: help setup run test check bench demo lock clean
+.PHONY: help setup run test test-misfires check bench demo lock clean
 
 help: ## print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(RUN_STAMP) ## make .venv with what `make run` needs
 
@@ -31,6 +31,10 @@ run: $(RUN_STAMP) ## start the whole stack: Postgres, Temporal, API, router, wor
 
 test: $(TEST_STAMP) ## run the tests (PYTEST_ADDOPTS="-k cron" narrows them)
 	@$(PY) -m pytest -q
+
+test-misfires: $(TEST_STAMP) ## each misfire policy under each cause, kills, floods; on both schedulers of Temporal (a quarter of an hour)
+	@$(PY) -m pytest -q -s -m "slow or not slow" tests/misfires
+	@ACTIVITY_CORE_TEST_CHASM=1 $(PY) -m pytest -q -s -m "slow or not slow" tests/misfires tests/services/test_schedules.py tests/spine
 
 check: $(TEST_STAMP) ## ruff, mypy --strict, import rules
 	@$(PY) -m ruff check --quiet .

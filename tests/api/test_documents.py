@@ -22,7 +22,14 @@ def pointers(answer: httpx.Response) -> set[str]:
     return {fault["pointer"] for fault in answer.json()["errors"]}
 
 
-FREE = {"enabled": True, "paused": False, "note": None, "until": None, "paused_at": None, "freezes": []}
+FREE: dict[str, object] = {
+    "enabled": True,
+    "paused": False,
+    "note": None,
+    "until": None,
+    "paused_at": None,
+    "freezes": [],
+}
 
 
 async def test_created_activity_is_answered_with_location_etag_and_defaults(http: httpx.AsyncClient) -> None:
@@ -199,14 +206,22 @@ async def test_apply_takes_all_or_nothing_with_references_within(http: httpx.Asy
         assert answer.json() == {
             "dry_run": dry_run,
             "documents": [
-                {"kind": "Activity", "slug": activity["slug"], "change": change, "revision": 1},
-                {"kind": "Consumer", "slug": consumer["slug"], "change": change, "revision": 1},
+                {"kind": "Activity", "slug": activity["slug"], "change": change, "revision": 1, "notices": []},
+                {"kind": "Consumer", "slug": consumer["slug"], "change": change, "revision": 1, "notices": []},
             ],
         }
         assert (await http.get(f"/v1/consumers/{consumer['slug']}")).status_code == (404 if dry_run else 200)
 
     in_use = await http.delete(f"/v1/consumers/{consumer['slug']}")
     assert (in_use.status_code, in_use.json()["code"]) == (409, "in_use")
+
+
+async def test_apply_tells_of_what_is_taken_all_the_same(http: httpx.AsyncClient) -> None:
+    trigger = {"type": "cron", "cron": "0 9 25-31 * MON-FRI", "timezone": "UTC"}
+    document = {"kind": "Activity", **cron_activity(trigger=trigger)}
+    answer = await http.post("/v1/apply", json={"documents": [document], "dry_run": True})
+    told = answer.json()["documents"][0]["notices"]
+    assert [(notice["code"], notice["pointer"]) for notice in told] == [("cron_warning", "/trigger/cron")]
 
 
 async def test_apply_refuses_what_comes_later_and_what_is_unknown(http: httpx.AsyncClient) -> None:

@@ -32,7 +32,7 @@ def test_every_code_of_the_tree_has_a_status_of_its_own() -> None:
     [
         ("GET", "/nope", 404, "not_found"),
         ("GET", "/v1/activities/", 404, "not_found"),
-        ("GET", "/metrics", 404, "not_found"),
+        ("GET", "/metric", 404, "not_found"),
         ("GET", "/v1/activities/%00", 404, "not_found"),
         ("GET", "/v1/activities/nobody", 404, "not_found"),
         ("GET", "/v1/events/nothing", 404, "not_found"),

@@ -1,50 +1,17 @@
 """`why` has an answer for every instant, every event id, and for "what was last"."""
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
-import pytest
-
 from activity_core.domain import ids
-from activity_core.domain import sentences as say
 from activity_core.services.gate import log_run
 from activity_core.store import runs, trigger_state
+from tests.api.asking import create, minute, why
 from tests.api.conftest import Api
 from tests.api.samples import cron_activity, event_activity, manual_activity, slug
 
-Json = dict[str, Any]
 EVERY_MINUTE = {"type": "cron", "cron": "* * * * *", "timezone": "Europe/Berlin", "misfire_policy": "skip"}
-
-
-async def create(api: Api, document: Json, *, minutes_ago: int = 0) -> Json:
-    """An activity that has been in force, and not settled, for so long."""
-    answer = await api.http.post("/v1/activities", json=document)
-    assert answer.status_code == 201, answer.text
-    created: Json = answer.json()
-    if minutes_ago:
-        statements = (
-            "UPDATE activities SET created_at = now() - make_interval(mins => $2) WHERE id = $1",
-            "UPDATE activity_revisions SET in_force_from = now() - make_interval(mins => $2) WHERE activity_id = $1",
-            "UPDATE event_subscriptions SET in_force_from = now() - make_interval(mins => $2) WHERE activity_id = $1",
-            "UPDATE trigger_state SET settled_through = now() - make_interval(mins => $2) WHERE activity_id = $1",
-        )
-        for statement in statements:
-            await api.sql(statement, created["id"], minutes_ago)
-    return created
-
-
-async def why(api: Api, activity: Json, **question: str) -> Json:
-    answer = await api.http.get(f"/v1/activities/{activity['id']}/why", params=question)
-    assert answer.status_code == 200, answer.text
-    body: Json = answer.json()
-    assert body["outcome"] not in ("", "unknown") and body["sentence"][-1] in ".?"
-    return body
-
-
-def minute(ago: int) -> datetime:
-    return datetime.now(UTC).replace(second=0, microsecond=0) - timedelta(minutes=ago)
 
 
 async def test_r22_a_skipped_time_says_so_with_its_neighbours_and_what_to_do(api: Api) -> None:
@@ -58,7 +25,10 @@ async def test_r22_a_skipped_time_says_so_with_its_neighbours_and_what_to_do(api
     assert local in answer["sentence"] and "not started within its grace of 60 s" in answer["sentence"]
     assert answer["neighbours"] == {"previous": minute(6).isoformat(), "next": minute(4).isoformat()}
     assert [item["what"] for item in answer["evidence"]][:2] == ["revision 1 came into force", "it was due"]
-    assert answer["actions"] == [{"label": "Run it now", "command": f"activity-core trigger {activity['slug']}"}]
+    assert [action["command"] for action in answer["actions"]] == [
+        f"activity-core backfill {activity['slug']} --from {at.isoformat()} --to {at.replace(second=1).isoformat()}",
+        f"activity-core trigger {activity['slug']}",
+    ]
     assert (await api.http.get(answer["evidence"][1]["ref"])).json()["outcome"] == "skipped"
 
 
@@ -142,7 +112,7 @@ async def test_a_started_time_shows_its_run(api: Api) -> None:
     assert "failed after" in failed["sentence"] and "1 of 1 tasks failed" in failed["sentence"]
     assert [action["command"] for action in failed["actions"]] == [
         f"activity-core tasks --run {passed.run_id}",
-        f"activity-core trigger {activity['slug']}",
+        f"activity-core rerun {passed.run_id}",
     ]
 
 
@@ -201,53 +171,3 @@ async def test_an_instant_and_an_event_at_once_are_refused(api: Api) -> None:
     activity = await create(api, manual_activity())
     answer = await api.http.get(f"/v1/activities/{activity['id']}/why?at=2026-01-01T00:00:00Z&event_id=x")
     assert answer.status_code == 422
-
-
-DUE = datetime(2026, 3, 1, 9, tzinfo=UTC)
-
-
-def run(status: str, *, result: str | None = None, reason: str | None = None, inbox: int = 0) -> say.RunFacts:
-    ended = None if status == "running" else DUE + timedelta(seconds=2.4)
-    return say.RunFacts(status, result, reason, DUE + timedelta(seconds=0.4), ended, inbox)
-
-
-@pytest.mark.parametrize(
-    ("row", "sentence"),
-    [
-        (
-            say.RowFacts(
-                "time", "started", "on_time", "", DUE, ZoneInfo("Europe/Berlin"), run=run("completed", result="done")
-            ),
-            "The time 2026-03-01T09:00:00+00:00 (Sun 10:00 in Europe/Berlin) started 0.4 s later and completed after 2.0 s; "
-            "its tasks are handed over.",
-        ),
-        (
-            say.RowFacts(
-                "event", "started", "on_time", "", DUE, None, "e1", run("completed", result="no_work", reason="none")
-            ),
-            "The event 'e1', accepted at 2026-03-01T09:00:00+00:00, started 0.4 s later and completed after 2.0 s, with "
-            "nothing to do: none.",
-        ),
-        (
-            say.RowFacts("manual", "started", "on_time", "", DUE, run=run("running", inbox=2)),
-            "The manual request of 2026-03-01T09:00:00+00:00 started 0.4 s later and is running. 2 of its tasks wait in "
-            "the inbox.",
-        ),
-        (
-            say.RowFacts("time", "waiting", "due", "", DUE, blocked_by_run=True),
-            "The time 2026-03-01T09:00:00+00:00 is due and waits: a run of this activity is open, and decides it when it "
-            "ends.",
-        ),
-        (
-            say.RowFacts("event", "disabled", "disabled", "it was disabled", DUE, None, "e1"),
-            "The event 'e1', accepted at 2026-03-01T09:00:00+00:00, did not run: it was disabled. Sent again after the "
-            "activity is enabled, it is decided again.",
-        ),
-        (
-            say.RowFacts("time", "skipped", "overlap", "a run was open.", DUE),
-            "The time 2026-03-01T09:00:00+00:00 was skipped: a run was open.",
-        ),
-    ],
-)
-def test_sentences_read_as_english(row: say.RowFacts, sentence: str) -> None:
-    assert say.of_row(row) == sentence

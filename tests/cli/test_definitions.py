@@ -199,13 +199,77 @@ def test_get_lists_activities(call: Call, api: Script) -> None:
         _activity("paid", {"type": "event", "event_types": ["a.b", "c.*"]}, state={"enabled": False}, schedule={}),
         _activity("by-hand", {"type": "manual"}, schedule=None),
     ]
+    held = {"enabled": True, "paused": True, "until": None, "note": "moving\nout", "paused_at": None, "freezes": ["f"]}
+    until = {**held, "until": "2026-03-02T06:00:00+00:00", "note": "n" * 50, "freezes": []}
+    items += [
+        _activity("quarter", {"type": "interval", "every_seconds": 900}, state=held),
+        _activity("daily", {"type": "interval", "every_seconds": 86_400}, state={**until, "enabled": False}),
+        _activity("newyear", {"type": "once", "at": "2027-01-01T00:00:00+00:00"}, state={**held, "paused": False}),
+    ]
     api.on("GET", "/v1/activities", 200, {"items": items, "next_cursor": "abc"})
-    ended = call("get", "--limit", "3")
-    assert api.asked[0].query == {"limit": "3"}
+    ended = call("get", "--limit", "3", "--selector", "team=ops")
+    assert api.asked[0].query == {"limit": "3", "selector": "team=ops"}
     lines = ended.out.splitlines()
     assert lines[0].split() == ["SLUG", "TRIGGER", "STATE", "REVISION", "NEXT", "DUE", "ID"]
     assert 'nightly  cron "0 3 * * *" UTC' in lines[1]
     assert "2026-03-01T03:00:00Z" in lines[1]
     assert "event a.b, c.*" in lines[2]
     assert "disabled" in lines[2]
+    assert [part.strip() for part in lines[4].split("  ") if part][1:3] == [
+        "every 15 minutes",
+        r"paused (moving\nout), frozen",
+    ]
+    assert "every day" in lines[5]
+    assert f"disabled, paused until 2026-03-02T06:00:00Z ({'n' * 39}…)" in lines[5]
+    assert "once 2027-01-01T00:00:00Z" in lines[6]
+    assert "  frozen  " in lines[6]
     assert "--cursor abc" in ended.err
+
+
+def test_get_of_one_takes_no_selector(call: Call, api: Script) -> None:
+    ended = call("get", "nightly", "--selector", "team=ops")
+    assert (ended.code, api.asked) == (2, [])
+    assert "not both" in ended.err
+
+
+def test_get_of_one_tells_in_comments_what_holds_it(call: Call, api: Script, tmp_path: Path) -> None:
+    state = {"enabled": True, "paused": True, "note": "a: b\nc: d", "until": None, "freezes": ["f1", "f2"]}
+    state["paused_at"] = "2026-03-01T03:00:00.123+00:00"
+    api.on("GET", "/v1/activities/nightly", 200, _activity("nightly", {}, state=state))
+    ended = call("get", "nightly")
+    assert ended.out.splitlines()[1:3] == [
+        r"# paused since 2026-03-01T03:00:00Z: a: b\nc: d",
+        "# frozen by f1, f2",
+    ]
+    (tmp_path / "again.yaml").write_text(ended.out)
+    assert read_documents(["again.yaml"])[0].value == SPEC
+
+
+def test_get_writes_a_trigger_in_the_order_in_which_people_do(call: Call, api: Script) -> None:
+    trigger = {
+        "type": "interval",
+        "every_seconds": 900,
+        "anchor": "2026-03-01T00:00:00Z",
+        "start_at": "2026-03-01T00:00:00Z",
+        "end_at": "2026-03-02T00:00:00Z",
+        "jitter_seconds": 5,
+        "misfire_policy": "catchup",
+        "misfire_grace_seconds": 60,
+        "catchup_limit": 10,
+        "overlap_policy": "allow_all",
+        "late_after_seconds": 300,
+    }
+    shuffled = dict(sorted(trigger.items()))
+    api.on("GET", "/v1/activities/a", 200, _activity("a", trigger, spec={"slug": "a", "trigger": shuffled}))
+    lines = call("get", "a").out.splitlines()
+    assert [line.strip().partition(":")[0] for line in lines[3:]] == list(trigger)
+
+
+def test_apply_warns_of_what_is_taken_all_the_same(call: Call, api: Script, tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("slug: one\n")
+    notice = {"code": "cron_warning", "pointer": "/trigger/cron", "message": "this is every weekday"}
+    documents = [{**APPLIED["documents"][0], "notices": [notice]}]  # type: ignore[index]
+    api.on("POST", "/v1/apply", 200, {"dry_run": False, "documents": documents})
+    ended = call("apply", "-f", "a.yaml")
+    assert (ended.code, "warning" in ended.out) == (0, False)
+    assert ended.err.splitlines() == ["warning: one: /trigger/cron: this is every weekday"]

@@ -4,10 +4,11 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 from ruamel.yaml.compat import StringIO
+from ruamel.yaml.error import YAMLError
 
 from activity_core.commands.json_text import read_json
 from activity_core.commands.located import TextError
@@ -78,10 +79,21 @@ def test_json_reader_agrees_with_pythons(value: Any) -> None:
         assert json.dumps(document.value) == json.dumps(value)
 
 
+def _can_read(text: str) -> bool:
+    """That writer writes what its own reader, which is ours too, takes for a fault: `{'': :0}`."""
+    try:
+        YAML(typ="safe", pure=True).load(text)
+    except YAMLError:
+        return False
+    return True
+
+
+@example({"": ":0"})
 @given(JSON_VALUES.filter(lambda value: value is not None))
 def test_yaml_reader_reads_back_what_another_writer_wrote(value: Any) -> None:
     text = StringIO()
     YAML(typ="safe", pure=True).dump({"value": value}, text)
+    assume(_can_read(text.getvalue()))
     [document] = read_yaml(text.getvalue())
     # that writer sorts keys
     assert json.dumps(document.value, sort_keys=True) == json.dumps({"value": value}, sort_keys=True)

@@ -1,8 +1,10 @@
 """/v1/consumers and /v1/apply."""
 
+from datetime import UTC, datetime
+
 from fastapi import APIRouter, Request, Response
 
-from activity_core.api import bodies, params, views
+from activity_core.api import bodies, notices, params, views
 from activity_core.api.services import Use
 from activity_core.errors import Fault, InvalidInputError
 from activity_core.store.consumers import ConsumerRecord
@@ -95,7 +97,10 @@ async def apply_documents(request: Request, use: Use) -> views.AppliedOut:
         raise InvalidInputError(faults)
     assert isinstance(documents, list)  # noqa: S101 (a fault otherwise)
     applied = await use.apply.apply(documents, dry_run=bool(dry_run))
-    return views.AppliedOut(dry_run=bool(dry_run), documents=[views.applied(item) for item in applied])
+    now = datetime.now(UTC)
+    told = [[] if item.activity is None else notices.of_activity(item.activity, now) for item in applied]
+    documents = [views.applied(item, found) for item, found in zip(applied, told, strict=True)]
+    return views.AppliedOut(dry_run=bool(dry_run), documents=documents)
 
 
 def _shown(record: ConsumerRecord, response: Response) -> views.ConsumerOut:

@@ -36,6 +36,7 @@ class Services:
     triggering: Triggering
     pausing: Pausing
     freezes: Freezes
+    backfilling: Backfilling
     simulating: Simulating
     reads: Reads
     tasks: Tasks

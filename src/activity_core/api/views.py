@@ -250,6 +250,7 @@ class AppliedDocument(BaseModel):
     slug: str
     change: Literal["created", "replaced", "unchanged"]
     revision: int
+    notices: list[Notice]
 
 
 class AppliedOut(BaseModel):
@@ -259,8 +260,9 @@ class AppliedOut(BaseModel):
     documents: list[AppliedDocument]
 
 
-def applied(value: Applied) -> AppliedDocument:
-    return AppliedDocument.model_validate(value, from_attributes=True)
+def applied(value: Applied, notices: list[Notice]) -> AppliedDocument:
+    names = ("kind", "slug", "change", "revision")
+    return AppliedDocument(**{name: getattr(value, name) for name in names}, notices=notices)
 
 
 class Window(BaseModel):

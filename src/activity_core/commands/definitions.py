@@ -9,7 +9,7 @@ import typer
 
 from activity_core.commands import sample
 from activity_core.commands.api import Api, ProblemError
-from activity_core.commands.failure import REFUSED, CommandFailedError
+from activity_core.commands.failure import MISUSED, REFUSED, CommandFailedError
 from activity_core.commands.files import FileDocument, fault_line, read_documents
 from activity_core.commands.options import (
     DEFAULT_API_URL,
@@ -18,15 +18,20 @@ from activity_core.commands.options import (
     Limit,
     Output,
     OutputAs,
+    given,
     program,
 )
-from activity_core.commands.render import instant, note, say, table
+from activity_core.commands.render import amount, instant, note, say, table
 
 MAX_TRIGGER_TEXT = 60
+MAX_NOTE = 40
+_UNITS = ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second"))
 # The order in which people write a definition; what is stored has none.
 FIELD_ORDER = (
     *("api_version", "kind", "slug", "name", "id", "task_type", "description", "owner", "labels", "enabled", "type"),
-    *("trigger", "cron", "timezone", "misfire_policy", "misfire_grace_seconds", "event_types", "filter", "context"),
+    *("trigger", "cron", "every_seconds", "anchor", "at", "timezone", "start_at", "end_at", "jitter_seconds"),
+    *("misfire_policy", "misfire_grace_seconds", "catchup_limit", "overlap_policy", "late_after_seconds"),
+    *("event_types", "filter", "context"),
     *("url", "query", "timeout_seconds", "on_error", "rules", "tasks", "when", "reason", "for_each", "in", "consumer"),
     "params",
 )
@@ -91,6 +96,9 @@ def apply(
     applied = answer.json["documents"]
     rows = [(item["kind"], item["slug"], item["change"], item["revision"]) for item in applied]
     table(("kind", "slug", "change", "revision"), rows, empty="No documents.")
+    for item in applied:
+        for notice in item.get("notices", []):
+            note(f"warning: {item['slug']}: {notice['pointer']}: {notice['message']}")
     if dry_run:
         note("Dry run: nothing was changed.")
 
@@ -126,6 +134,9 @@ def _where(pointer: str, documents: Sequence[FileDocument]) -> str:
 
 def get(
     ref: Annotated[str | None, typer.Argument(metavar="[REF]", help="Slug or id; all if left out.")] = None,
+    selector: Annotated[
+        str | None, typer.Option(metavar="LABELS", help="Only those with these, like team=ops,env!=dev.")
+    ] = None,
     limit: Limit = 50,
     cursor: CursorOption = None,
     api_url: ApiUrl = DEFAULT_API_URL,
@@ -133,15 +144,18 @@ def get(
 ) -> None:
     """List activities, or show one definition.
 
-    One is shown as YAML, as it can be applied again.
+    One is shown as YAML, as it can be applied again. A pause or freeze is no part of it, and told in a comment.
 
     \b
     Example:
-      activity-core get
+      activity-core get --selector team=ops
       activity-core get heartbeat > heartbeat.yaml
     """
+    if ref is not None and selector is not None:
+        raise CommandFailedError("error: give REF or --selector, not both", exit_code=MISUSED)
     api = Api(api_url)
-    answer = api.get("activities", limit=limit, cursor=cursor) if ref is None else api.get("activities", ref)
+    query = given(selector=selector, limit=limit, cursor=cursor)
+    answer = api.get("activities", **query) if ref is None else api.get("activities", ref)
     if output is Output.JSON:
         typer.echo(answer.body)
         return
@@ -152,7 +166,7 @@ def get(
         (
             activity["slug"],
             trigger_text(activity["effective"]["trigger"]),
-            "enabled" if activity["state"]["enabled"] else "disabled",
+            state_text(activity["state"]),
             activity["revision"],
             instant((activity.get("schedule") or {}).get("next")),
             activity["id"],
@@ -160,6 +174,8 @@ def get(
         for activity in answer.items
     ]
     empty = f"No activities yet. Write a first one with `{program()} init`."
+    if selector is not None:
+        empty = "No activity has these labels."
     table(("slug", "trigger", "state", "revision", "next due", "id"), rows, empty=empty)
     more(answer.json)
 
@@ -174,10 +190,35 @@ def trigger_text(trigger: Mapping[str, Any]) -> str:
     """A trigger in a few words."""
     if trigger["type"] == "cron":
         return f'cron "{trigger["cron"]}" {trigger["timezone"]}'
+    if trigger["type"] == "interval":
+        return _every(trigger["every_seconds"])
+    if trigger["type"] == "once":
+        return f"once {instant(trigger['at'])}"
     if trigger["type"] == "event":
         types = ", ".join(trigger["event_types"])
         return f"event {types if len(types) <= MAX_TRIGGER_TEXT else types[: MAX_TRIGGER_TEXT - 1] + '…'}"
     return str(trigger["type"])
+
+
+def _every(seconds: int) -> str:
+    size, unit = next(pair for pair in _UNITS if seconds % pair[0] == 0)
+    return f"every {unit}" if seconds == size else f"every {amount(seconds // size, unit)}"
+
+
+def state_text(state: Mapping[str, Any]) -> str:
+    """`enabled`, or what keeps it from running: `paused until … (note), frozen`."""
+    found = [] if state["enabled"] else ["disabled"]
+    if state.get("paused"):
+        until = f" until {instant(state['until'])}" if state.get("until") else ""
+        because = f" ({_short(state['note'])})" if state.get("note") else ""
+        found.append(f"paused{until}{because}")
+    if state.get("freezes"):
+        found.append("frozen")
+    return ", ".join(found) or "enabled"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= MAX_NOTE else text[: MAX_NOTE - 1] + "…"
 
 
 def _show(activity: Mapping[str, Any]) -> None:
@@ -195,6 +236,13 @@ def _show(activity: Mapping[str, Any]) -> None:
     yaml.dump(_in_order(activity["spec"]), text)
     schedule = activity.get("schedule") or {}
     say(f"# id {activity['id']}, revision {activity['revision']}, schedule {schedule.get('sync') or 'none'}")
+    state = activity["state"]
+    if state.get("paused"):
+        until = f" until {instant(state['until'])}" if state.get("until") else ""
+        because = f": {state['note']}" if state.get("note") else ""
+        say(f"# paused since {instant(state.get('paused_at'))}{until}{because}")
+    if freezes := state.get("freezes"):
+        say(f"# frozen by {', '.join(freezes)}")
     typer.echo(text.getvalue().rstrip())
 
 

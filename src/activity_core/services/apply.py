@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from activity_core.domain.documents import Activity, stored_activity
 from activity_core.domain.json_values import JsonValue
 from activity_core.domain.reading import read_document
 from activity_core.errors import Fault, InvalidInputError, SlugTakenError
@@ -18,12 +19,13 @@ MAX_DOCUMENTS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What became of one document: `change` is created, replaced or unchanged."""
+    """What became of one document: `change` is created, replaced or unchanged. `activity` None: it is a consumer's."""
 
     kind: str
     slug: str
     change: str
     revision: int
+    activity: Activity | None
 
 
 class _DryRunError(Exception):
@@ -94,7 +96,9 @@ class Apply:
                 prefix = f"/documents/{position}"
                 faults.extend(Fault(prefix + fault.pointer, fault.message, fault.code) for fault in error.faults)
                 continue
-            applied[position] = Applied(str(kind), saved.record.slug, saved.change, saved.record.revision)
+            record = saved.record
+            definition = None if kind == "Consumer" else stored_activity(record.effective)
+            applied[position] = Applied(str(kind), record.slug, saved.change, record.revision, definition)
         if faults:
             raise InvalidInputError(sorted(faults, key=lambda fault: fault.pointer))
 

@@ -88,8 +88,10 @@ async def settle_locked(
     if not behind:
         await holds.show(connection, state, held, now)
     planned = _Planned(Plan())
-    if not held_still and isinstance(activity.trigger, TimeTrigger):
-        planned = await _plan(connection, state.activity_id, activity.trigger, now, issue=issue and not behind)
+    if not held_still:
+        # where the trigger has no times, those that wait are backfilled ones, which follow no policy
+        trigger = activity.trigger if isinstance(activity.trigger, TimeTrigger) else TimeTrigger()
+        planned = await _plan(connection, state.activity_id, trigger, now, issue=issue and not behind)
     candidates = [held.changes_at, planned.due_next, now + LOOK_AGAIN if planned.look_again else None]
     candidates.append(through if behind else times.next_after(now) if times is not None else None)
     await trigger_state.set_state(
@@ -154,7 +156,9 @@ async def _plan(
     waiting = await time_rows.waiting_times(connection, activity_id)
     if not waiting.times:
         return _Planned(Plan())
-    runs = await time_rows.run_spans(connection, activity_id, waiting.times[0].scheduled_for)
+    # overlap is nothing to a backfilled time, however old: it needs none of the runs that have ended since
+    since = next((row.scheduled_for for row in waiting.times if row.plan_as != "run"), now)
+    runs = await time_rows.run_spans(connection, activity_id, since)
     allow_all = trigger.overlap_policy == "allow_all"
     plan = plan_times(
         waiting.times,
