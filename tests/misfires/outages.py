@@ -13,10 +13,11 @@ from activity_core.domain.planner import Policy
 from tests.checker import broken, quiescent, strangers
 from tests.consumer import Answer, Request, consumer
 from tests.misfires.support import (
-    GRACE,
-    PERIOD,
     POLICIES,
+    QUICK,
+    SLOW,
     Ledger,
+    Pace,
     create_each,
     disable,
     instant,
@@ -42,6 +43,7 @@ class Stage:
 
     servers: Servers
     service: RunningService
+    pace: Pace
     activities: dict[Policy, Json]
 
 
@@ -60,7 +62,7 @@ class Observed:
     strangers: list[str] = field(default_factory=list)
 
     def due(self, number: int) -> datetime:
-        return self.first + number * PERIOD
+        return self.first + number * self.stage.pace.period
 
     def resumed(self, policy: Policy) -> datetime:
         """When the activity's first run after the outage started: the ledger's own clock says which times were late."""
@@ -111,11 +113,12 @@ class Way:
 
     outage: Callable[[Stage], AbstractAsyncContextManager[None]]
     lead: timedelta
+    pace: Pace = QUICK
 
 
 WAYS = {
     "worker_down": Way(worker_down, timedelta(seconds=1)),
-    "temporal_down": Way(temporal_down, timedelta(seconds=1.5)),
+    "temporal_down": Way(temporal_down, timedelta(seconds=1.5), SLOW),
     "overload": Way(overload, timedelta(0)),
     "paused": Way(paused, timedelta(0)),
 }
@@ -131,7 +134,8 @@ async def observed(servers: Servers, cause: str) -> AsyncIterator[Observed]:
             target = {"slug": "busy", "type": "http", "url": busy.url}
             assert (await service.client.post("/v1/consumers", json=target)).status_code == 201
             slug = "busy" if cause == "overlap" else "log"
-            stage = Stage(servers, service, await create_each(service.client, consumer=slug))
+            pace = WAYS[cause].pace if cause in WAYS else QUICK
+            stage = Stage(servers, service, pace, await create_each(service.client, pace, consumer=slug))
             found = await (_overlap(stage) if cause == "overlap" else _outage(stage, cause))
             script.busy = False
             await _tidy(found)
@@ -157,14 +161,14 @@ async def _outage(stage: Stage, cause: str) -> Observed:
     was so long that other times are misfired, what came of it would be as right, and no answer to the question."""
     for _ in range(ATTEMPTS):
         found = await _one_outage(stage, cause)
-        edge = found.due(MISSED[-1]) + GRACE
+        edge = found.due(MISSED[-1]) + stage.pace.grace
         started = [pair for ledger in found.ledgers.values() for pair in ledger.started.items()]
         recovered = sorted(start for time, start in started if found.first < time < found.last)
         print(
             f"{cause}: all started {(recovered[0] - edge).total_seconds():.1f} to "
             f"{(recovered[-1] - edge).total_seconds():.1f} s after the third time was misfired"
         )
-        if edge < recovered[0] and recovered[-1] < edge + PERIOD:
+        if edge < recovered[0] and recovered[-1] < edge + stage.pace.period:
             return found
     raise AssertionError(f"none of {ATTEMPTS} outages ended at the instant that was meant")
 
@@ -173,9 +177,9 @@ async def _one_outage(stage: Stage, cause: str) -> Observed:
     """From a second or two after a time's runs on, until the third time after it is misfired and the fourth is not."""
     client, way = stage.service.client, WAYS[cause]
     first = await _last_runs(stage)
-    found = Observed(cause, now(), first, first + AFTER * PERIOD, stage)
+    found = Observed(cause, now(), first, first + AFTER * stage.pace.period, stage)
     async with way.outage(stage):
-        await reached(found.due(MISSED[-1]) + GRACE + timedelta(seconds=0.8) - way.lead)
+        await reached(found.due(MISSED[-1]) + stage.pace.grace + timedelta(seconds=0.8) - way.lead)
 
     async def all_done() -> bool:
         for policy in POLICIES:
@@ -199,7 +203,7 @@ async def _last_runs(stage: Stage) -> datetime:
             times.add(max(instant(run["scheduled_for"]) for run in runs))
         assert len(times) == 1, times
         last = times.pop()
-        return last if now() < last + PERIOD / 2 else None
+        return last if now() < last + stage.pace.period / 2 else None
 
     return cast(datetime, await eventually(ended, within=40, what="all three have run"))
 
@@ -216,7 +220,7 @@ async def _overlap(stage: Stage) -> Observed:
         return times.pop()
 
     first: datetime = await eventually(first_run, within=40, what="all three run for the same time")
-    found = Observed("overlap", first, first, first + HELD_LAST * PERIOD, stage)
+    found = Observed("overlap", first, first, first + HELD_LAST * stage.pace.period, stage)
     await reached(first + 2 * HELD)
 
     async def second_runs() -> bool:

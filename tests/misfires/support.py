@@ -12,9 +12,21 @@ from tests.spine.support import Json, create, items, unique
 from tests.stack import eventually
 
 POLICIES: tuple[Policy, ...] = ("skip", "catchup", "compress")
-# A head without a tick is fired two to three seconds after it is due: the grace is well above that.
-PERIOD, GRACE = timedelta(seconds=6), timedelta(seconds=8)
 LIMIT = 2
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How often times are due, and their grace."""
+
+    period: timedelta
+    grace: timedelta
+
+
+# A head without a tick is fired two to three seconds after it is due: the grace is well above that.
+QUICK = Pace(timedelta(seconds=6), timedelta(seconds=8))
+# For when it takes up to twelve seconds until something starts: the SDK asks a server that was away again each ten.
+SLOW = Pace(timedelta(seconds=15), timedelta(seconds=9))
 
 
 @dataclass(frozen=True)
@@ -116,32 +128,34 @@ def _within(rows: list[Row], runs: list[tuple[Run, datetime]], first: datetime, 
     )
 
 
-def alone(nominal: datetime, period: timedelta = PERIOD) -> Run:
+def alone(nominal: datetime, period: timedelta) -> Run:
     """The run of one time, for the interval that ends with it."""
     return block([nominal], period)
 
 
-def block(members: Sequence[datetime], period: timedelta = PERIOD) -> Run:
+def block(members: Sequence[datetime], period: timedelta) -> Run:
     """The run of the last of these times, for all of their intervals."""
     first, last = members[0], members[-1]
     return Run(last, (first - period, last), (first, last, len(members)))
 
 
-def interval_trigger(policy: Policy) -> Json:
+def interval_trigger(policy: Policy, pace: Pace) -> Json:
     return {
         "type": "interval",
-        "every_seconds": int(PERIOD.total_seconds()),
+        "every_seconds": int(pace.period.total_seconds()),
         "misfire_policy": policy,
-        "misfire_grace_seconds": int(GRACE.total_seconds()),
+        "misfire_grace_seconds": int(pace.grace.total_seconds()),
         "catchup_limit": LIMIT,
     }
 
 
-async def create_each(client: httpx.AsyncClient, *, consumer: str) -> dict[Policy, Json]:
+async def create_each(client: httpx.AsyncClient, pace: Pace, *, consumer: str) -> dict[Policy, Json]:
     """An activity of each policy, with one task a run."""
     task = {"task_type": "note", "consumer": consumer}
     return {
-        policy: await create(client, {"slug": unique(policy), "trigger": interval_trigger(policy), "tasks": [task]})
+        policy: await create(
+            client, {"slug": unique(policy), "trigger": interval_trigger(policy, pace), "tasks": [task]}
+        )
         for policy in POLICIES
     }
 

@@ -13,7 +13,7 @@ import pytest
 
 from activity_core.domain.planner import Policy
 from tests.misfires.outages import AFTER, HELD, MISSED, Observed, observed
-from tests.misfires.support import GRACE, LIMIT, PERIOD, POLICIES, Row, Run, alone, block, simulated
+from tests.misfires.support import LIMIT, POLICIES, Row, Run, alone, block, simulated
 from tests.stack import Servers
 
 pytestmark = pytest.mark.fault
@@ -33,21 +33,21 @@ def expected(found: Observed, policy: Policy) -> tuple[list[Row], list[Run]]:
     """By the rules, R11 to R15, from which times were misfired when something could start again."""
     first, *times = (found.due(number) for number in range(AFTER + 1))
     resumed = found.resumed(policy)
-    missed = [time for time in times if time + GRACE < resumed]
+    missed = [time for time in times if time + found.stage.pace.grace < resumed]
     assert missed == [found.due(number) for number in MISSED], "an outage that ended at another instant than meant"
     others = [first, *times[len(missed) :]]
     rows = [Row(time, "started", "on_time") for time in others]
-    runs = [alone(time) for time in others]
+    runs = [alone(time, found.stage.pace.period) for time in others]
     if policy == "skip":
         rows += [Row(time, "skipped", "late") for time in missed]
     elif policy == "catchup":
         rows += [Row(time, "dropped", "over_limit") for time in missed[:-LIMIT]]
         rows += [Row(time, "started", "late") for time in missed[-LIMIT:]]
-        runs += [alone(time) for time in missed[-LIMIT:]]
+        runs += [alone(time, found.stage.pace.period) for time in missed[-LIMIT:]]
     else:
         rows += [Row(time, "merged", "compressed", missed[-1]) for time in missed[:-1]]
         rows += [Row(missed[-1], "started", "late")]
-        runs += [block(missed)]
+        runs += [block(missed, found.stage.pace.period)]
     return sorted(rows, key=lambda row: row.scheduled_for), sorted(runs, key=lambda run: run.scheduled_for)
 
 
@@ -74,7 +74,7 @@ def expected_overlap(found: Observed, policy: Policy) -> tuple[list[Row], list[R
         rows.append(Row(time, outcome, reason, into))
         members = [*members, time] if outcome in ("merged", "started") else []
         if outcome == "started":
-            runs.append(block(members))
+            runs.append(block(members, found.stage.pace.period))
             members = []
     return rows, runs
 
@@ -93,7 +93,7 @@ async def test_simulate_says_what_came_of_it(outage: Observed, policy: Policy) -
     ledger, trigger = outage.ledgers[policy], outage.stage.activities[policy]["spec"]["trigger"]
     client = outage.stage.service.client
     times = {"from": outage.start.isoformat(), "to": outage.resumed(policy).isoformat()}
-    to = outage.last + PERIOD / 2
+    to = outage.last + outage.stage.pace.period / 2
     more: dict[str, Any]
     if outage.cause == "overlap":
         more, to = {"run_seconds": int(HELD.total_seconds())}, outage.first + 2 * HELD + timedelta(seconds=1)
@@ -111,7 +111,7 @@ async def test_r13_the_schedule_was_asked_for_what_is_caught_up(outage: Observed
     """A fire bears the name of the time that it was asked for. Of the missed ones, those that the outage left no fire of
     have one afterwards, and only the handle's backfill() asks for past times."""
     resumed = outage.resumed("catchup")
-    missed = [time for time in map(outage.due, range(1, AFTER)) if time + GRACE < resumed]
+    missed = [time for time in map(outage.due, range(1, AFTER)) if time + outage.stage.pace.grace < resumed]
     activity = outage.stage.activities["catchup"]["id"]
     # the runs of an overlap are so long that the second is dropped before its fire's turn comes
     caught_up = missed[-LIMIT:][: 1 if outage.cause == "overlap" else LIMIT]

@@ -1,17 +1,11 @@
-"""Backfills that a user asks for: on a real Postgres and, where runs are to run, a real Temporal."""
+"""Backfills that a user asks for, on a real Postgres: what is planned and written, and what becomes of what waits."""
 
 import asyncio
-import contextlib
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
-from datetime import UTC, datetime, timedelta
-from itertools import pairwise
-from typing import Any
+from datetime import timedelta
 
-import asyncpg
 import pytest
-from temporalio.client import Client
 
 from activity_core.domain import ids
 from activity_core.domain.backfill import BEFORE_CREATION, WHILE_DISABLED
@@ -22,117 +16,24 @@ from activity_core.errors import (
     InvalidInputError,
     NotFoundError,
 )
-from activity_core.services.backfilling import Asked, Backfill, Backfilling, BackfillView
 from activity_core.services.pausing import Pausing
-from activity_core.workflows.contracts import RUN_WORKFLOW, RunInput
-from tests.checker import broken, strangers
-from tests.consumer import Answer, Request, consumer
-from tests.services.conftest import Bench, working
+from tests.services.backfilled import (
+    DAY,
+    MINUTE,
+    PAST,
+    RARE,
+    ask,
+    backfilling,
+    begun,
+    cancelled,
+    hourly,
+    on_hours,
+    shown,
+    skipped_minutes,
+    view,
+)
+from tests.services.conftest import Bench
 from tests.stack import eventually
-
-MINUTE, DAY = timedelta(minutes=1), timedelta(days=1)
-PAST = datetime(2025, 6, 2, tzinfo=UTC)
-Json = dict[str, Any]
-
-
-def backfilling(bench: Bench) -> Backfilling:
-    return Backfilling(bench.database, bench.definitions)
-
-
-async def ask(
-    bench: Bench,
-    activity: uuid.UUID,
-    start: datetime,
-    end: datetime,
-    *,
-    note: str | None = None,
-    dry_run: bool = False,
-    key: str | None = None,
-) -> Backfill:
-    return await backfilling(bench).backfill(str(activity), Asked(start, end, note, dry_run), idempotency_key=key)
-
-
-async def begun(bench: Bench, activity: uuid.UUID, start: datetime, end: datetime) -> uuid.UUID:
-    made = await ask(bench, activity, start, end)
-    assert made.id is not None
-    return made.id
-
-
-def shown(made: Backfill) -> tuple[int, int, int]:
-    """(reopen, add, leave)"""
-    return made.counts["reopen"], made.counts["add"], made.counts["leave"]
-
-
-def hourly(**rules: Any) -> Json:
-    """Over, so that no hour that passes during a test is a time of it."""
-    return {"type": "cron", "cron": "0 * * * *", "timezone": "UTC", "end_at": "2026-01-01T00:00:00Z", **rules}
-
-
-# Due on the 29th of February: what was owed before is all there is.
-RARE = {"type": "cron", "cron": "0 4 29 2 *", "timezone": "UTC", "misfire_policy": "skip", "misfire_grace_seconds": 1}
-
-
-async def on_hours(bench: Bench, *, consumer: str | None = None, **rules: Any) -> uuid.UUID:
-    """An hourly activity made just now, so that all of the past was never due."""
-    tasks = [] if consumer is None else [{"task_type": "note", "consumer": consumer}]
-    return await bench.create(trigger=hourly(**rules), tasks=tasks)
-
-
-async def skipped_minutes(bench: Bench, due: int, **more: Any) -> tuple[uuid.UUID, list[datetime]]:
-    """An activity that was minutely, and whose last minutes were skipped as late: (its id, those minutes)."""
-    activity, minutes = await bench.every_minute(due=due, grace_seconds=1, **more)
-    await bench.settle(activity)
-    await bench.replace(activity, trigger=RARE)
-
-    async def all_skipped() -> bool:
-        await bench.settle(activity)
-        return set(await bench.outcomes(activity)) == {("skipped", "late")}
-
-    await eventually(all_skipped)
-    return activity, minutes[:due]
-
-
-@contextlib.asynccontextmanager
-async def polling(bench: Bench) -> AsyncIterator[None]:
-    """The worker's loops that look for heads and fire them."""
-
-    async def poll() -> None:
-        while True:
-            await bench.parts.poller.settle_overdue()
-            await bench.parts.poller.fire_heads()
-            await asyncio.sleep(0.05)
-
-    loop = asyncio.create_task(poll())
-    try:
-        yield
-    finally:
-        loop.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await loop
-
-
-async def runs_of(bench: Bench, activity: uuid.UUID) -> Sequence[asyncpg.Record]:
-    """In the order in which they started."""
-    return await bench.sql(
-        "SELECT r.*, e.finished_at FROM activity_runs r LEFT JOIN activity_run_ends e USING (run_id) "
-        "WHERE r.activity_id = $1 ORDER BY r.started_at",
-        activity,
-    )
-
-
-async def until_ended(bench: Bench, activity: uuid.UUID, count: int, within: float = 30.0) -> None:
-    async def all_ended() -> bool:
-        return [status for status, _ in await bench.ends(activity)] == ["completed"] * count
-
-    await eventually(all_ended, within=within, what=f"{count} runs have completed")
-
-
-async def nothing_broken(bench: Bench, client: Client) -> None:
-    assert await broken(bench.database.dsn) == {}
-    assert await strangers(client, bench.settings.task_queue, bench.database.dsn) == []
-
-
-# What is planned and written
 
 
 async def test_a_dry_run_tells_the_plan_and_writes_nothing(bench: Bench) -> None:
@@ -206,12 +107,34 @@ async def test_r14_times_dropped_over_the_limit_are_reopened(bench: Bench) -> No
     assert head is not None and head > minutes[4], "what is due now runs before what is backfilled"
     reopened = [row for row in await bench.ledger(activity) if row["backfill_id"] == made.id]
     assert [row["outcome"] for row in reopened] == ["waiting"] * 4, "no limit is theirs"
+    assert made.id is not None
+    await cancelled(bench, made.id)
+    assert set((await bench.outcomes(activity))[:6]) == {("dropped", "over_limit")}
+
+
+async def test_a_time_with_jitter_is_of_the_range_of_its_nominal_instant(bench: Bench) -> None:
+    second = timedelta(seconds=1)
+    activity, _ = await bench.every_minute(due=20, rules={"jitter_seconds": 59})
+    await bench.settle(activity)
+    await bench.replace(activity, trigger=RARE)
+    rows = [row for row in (await bench.ledger(activity))[1:15] if row["due_at"] > row["scheduled_for"] + 2 * second]
+    first, last = rows[0]["scheduled_for"], rows[-1]["scheduled_for"]
+    assert first < last, "both are due seconds after their nominal instant"
+    # as if the first one in the range had never been due
+    await bench.sql("DELETE FROM occurrences WHERE activity_id = $1 AND scheduled_for = $2", activity, first + MINUTE)
+    made = await ask(bench, activity, first + second, last + second, dry_run=True)
+    expected = [first + n * MINUTE for n in range(1, int((last - first) / MINUTE) + 1)]
+    assert [item.scheduled_for for item in made.items] == expected
+    assert [item.action for item in made.items] == ["add", *["reopen"] * (len(expected) - 1)]
+    assert [item.interval_start for item in made.items] == [time - MINUTE for time in expected]
+    # the hole is no fault that the checker should find
+    await bench.sql("DELETE FROM occurrences WHERE activity_id = $1", activity)
 
 
 async def test_what_waited_when_the_activity_was_disabled_is_reopened_and_what_was_never_due_is_added(
     bench: Bench,
 ) -> None:
-    """Two minutes waited, were given up, two more came while it was disabled; then it was enabled by another cron."""
+    """Two minutes waited and were given up, more came while it was disabled; then it was enabled again."""
     activity, minutes = await bench.every_minute(due=6, grace_seconds=86_400)
     await bench.settle(activity)
     await bench.replace(activity, enabled=False)
@@ -230,7 +153,7 @@ async def test_what_waited_when_the_activity_was_disabled_is_reopened_and_what_w
         "UPDATE activity_revisions SET in_force_from = $2 WHERE activity_id = $1 AND revision = 2", activity, since
     )
     await bench.sql("UPDATE trigger_state SET last_nominal = $2 WHERE activity_id = $1", activity, minutes[1])
-    await bench.replace(activity, enabled=True, trigger=hourly(end_at=None))
+    await bench.replace(activity, enabled=True)
     made = await ask(bench, activity, minutes[0], minutes[4])
     assert [(item.action, item.outcome, item.revision) for item in made.items] == [
         ("reopen", "disabled", None),
@@ -241,7 +164,7 @@ async def test_what_waited_when_the_activity_was_disabled_is_reopened_and_what_w
     assert {item.reason for item in made.items[2:]} == {WHILE_DISABLED}
     assert [item.interval_start for item in made.items[2:]] == minutes[1:3], "each from the time before it"
     coming = made.items[2].overlaps
-    assert coming is not None and coming > minutes[-1] and coming.minute == 0, "the next hour's window was to be theirs"
+    assert coming is not None and coming > minutes[-1], "the window of the next one to come was to be theirs"
     assert {item.overlaps for item in made.items} == {None, coming}
     rows = {row["scheduled_for"]: row for row in await bench.ledger(activity)}
     assert [rows[minute]["revision"] for minute in minutes[:4]] == [1, 1, 2, 2]
@@ -339,14 +262,6 @@ async def test_r16_backfills_at_once_ask_for_each_time_once(bench: Bench) -> Non
 
 
 # What becomes of what waits
-
-
-async def view(bench: Bench, backfill: uuid.UUID) -> dict[str, int]:
-    return dict((await backfilling(bench).get(backfill)).counts)
-
-
-async def cancelled(bench: Bench, backfill: uuid.UUID) -> BackfillView:
-    return await backfilling(bench).cancel(backfill)
 
 
 async def test_r22_cancelled_times_go_back_to_what_they_were_and_may_be_asked_for_again(bench: Bench) -> None:
@@ -462,245 +377,13 @@ async def test_overlap_is_judged_for_live_times_and_not_for_backfilled_ones(benc
     assert passed.verdict == "go"
     await bench.replace(activity, trigger={**RARE, "misfire_grace_seconds": 86_400})
     await begun(bench, activity, PAST, PAST + 2 * MINUTE)
+    # as if the run had begun before the second minute came, and ended after
     await bench.sql(
         "UPDATE activity_runs SET started_at = $2 WHERE run_id = $1", passed.run_id, minutes[1] - timedelta(seconds=1)
     )
-    assert await bench.settle(activity) is None, "a run is open"
-    rows = {row["scheduled_for"]: row for row in await bench.ledger(activity)}
-    assert rows[minutes[1]]["reason_code"] == "overlap"
-    assert {rows[PAST + n * MINUTE]["outcome"] for n in range(2)} == {"waiting"}, "and these it does not overlap"
     await bench.parts.runs.end(passed.run_id, "completed", "for the test")
+    assert await bench.settle(activity) == PAST
+    rows = {row["scheduled_for"]: row for row in await bench.ledger(activity)}
+    assert (rows[minutes[1]]["outcome"], rows[minutes[1]]["reason_code"]) == ("skipped", "overlap")
+    assert {rows[PAST + n * MINUTE]["outcome"] for n in range(2)} == {"waiting"}
     assert (await bench.gate(activity, ids.time_key(PAST), "b")).verdict == "go"
-
-
-# What runs
-
-
-async def test_r16_backfilled_times_run_once_each_oldest_first_one_at_a_time(
-    bench: Bench, temporal_client: Client
-) -> None:
-    activity, minutes = await skipped_minutes(bench, 4, tasks=[{"task_type": "note", "consumer": "log"}])
-    start = minutes[0] - 3 * MINUTE
-    async with working(bench), polling(bench):
-        backfill = await begun(bench, activity, start, minutes[3])
-        await until_ended(bench, activity, 6)
-        runs = await runs_of(bench, activity)
-        assert [run["scheduled_for"] for run in runs] == [start + n * MINUTE for n in range(6)]
-        assert [(run["window_start"], run["window_end"]) for run in runs] == [
-            (run["scheduled_for"] - MINUTE, run["scheduled_for"]) for run in runs
-        ]
-        assert {run["triggered_by"] for run in runs} == {"backfill"}
-        assert all(earlier["finished_at"] <= later["started_at"] for earlier, later in pairwise(runs))
-        rows = [row for row in await bench.ledger(activity) if row["backfill_id"] == backfill]
-        assert [(row["outcome"], row["reason_code"]) for row in rows] == [("started", "backfill")] * 6
-        assert await view(bench, backfill) == {"started": 6}
-
-        again = await ask(bench, activity, start, minutes[3])
-        assert (again.id, shown(again)) == (None, (0, 0, 6)), "a second backfill of what ran adds nothing"
-        assert dict((await cancelled(bench, backfill)).counts) == {"started": 6}
-        assert len(await runs_of(bench, activity)) == 6
-    await nothing_broken(bench, temporal_client)
-
-
-async def test_r16_many_backfills_at_once_while_they_run_start_each_time_once(
-    bench: Bench, temporal_client: Client
-) -> None:
-    activity = await on_hours(bench)
-    async with working(bench), polling(bench):
-        ends = [PAST + timedelta(hours=n) for n in (3, 6, 9, 12)]
-        made = await asyncio.gather(*(ask(bench, activity, PAST, end) for end in ends for _ in range(3)))
-        assert sum(one.counts["add"] for one in made) == 12
-        await until_ended(bench, activity, 12)
-        await asyncio.gather(*(ask(bench, activity, PAST, end) for end in ends))
-    runs = await runs_of(bench, activity)
-    assert [run["scheduled_for"] for run in runs] == sorted({run["scheduled_for"] for run in runs})
-    assert len(runs) == 12
-    await nothing_broken(bench, temporal_client)
-
-
-class Door:
-    """A consumer takes as many tasks as it was let; others are sent again each second, and their runs stay open."""
-
-    def __init__(self) -> None:
-        self.room = 0
-        self.taken: set[str] = set()
-
-    def answer(self, request: Request, before: int) -> Answer:
-        if request.key not in self.taken and len(self.taken) >= self.room:
-            return Answer(503)
-        self.taken.add(request.key)
-        return Answer()
-
-
-@contextlib.asynccontextmanager
-async def behind_a_door(bench: Bench, hours: int, **rules: Any) -> AsyncIterator[tuple[uuid.UUID, uuid.UUID, Door]]:
-    """(activity, backfill, door) of an hourly activity whose runs end as the door lets them; all loops run."""
-    door, slug = Door(), f"door-{uuid.uuid4().hex[:8]}"
-    async with consumer(door.answer) as target, working(bench), polling(bench):
-        await bench.consumers.create({"slug": slug, "type": "http", "url": target.url})
-        task = {"task_type": "note", "consumer": slug, "retry": {"backoff_coefficient": 1}}
-        activity = await bench.create(trigger=hourly(**rules), tasks=[task])
-        backfill = await begun(bench, activity, PAST, PAST + timedelta(hours=hours))
-        try:
-            yield activity, backfill, door
-        finally:
-            door.room = 1_000
-
-
-async def looked(bench: Bench, activity: uuid.UUID) -> None:
-    """The poller has settled this activity once more."""
-    await bench.sql("UPDATE trigger_state SET next_due_at = '-infinity' WHERE activity_id = $1", activity)
-
-    async def has_looked() -> bool:
-        query = "SELECT next_due_at IS DISTINCT FROM '-infinity' FROM trigger_state WHERE activity_id = $1"
-        return bool((await bench.sql(query, activity))[0][0])
-
-    await eventually(has_looked)
-
-
-async def until(bench: Bench, backfill: uuid.UUID, **counts: int) -> None:
-    async def reached() -> bool:
-        return await view(bench, backfill) == counts
-
-    await eventually(reached, what=f"its times are {counts}")
-
-
-async def test_with_allow_all_ten_of_them_are_open_and_never_more(bench: Bench, temporal_client: Client) -> None:
-    async with behind_a_door(bench, 14, overlap_policy="allow_all") as (activity, backfill, door):
-        await until(bench, backfill, started=10, waiting=4)
-        assert {run["scheduled_for"] for run in await runs_of(bench, activity)} == {
-            PAST + timedelta(hours=n) for n in range(10)
-        }
-        for _ in range(3):
-            await looked(bench, activity)
-        assert await view(bench, backfill) == {"started": 10, "waiting": 4}
-        door.room = 3
-        await until(bench, backfill, started=13, waiting=1)
-        await looked(bench, activity)
-        assert await view(bench, backfill) == {"started": 13, "waiting": 1}
-        door.room = 1_000
-        await until_ended(bench, activity, 14)
-        runs = await runs_of(bench, activity)
-    for run in runs:
-        others = [r for r in runs if r["started_at"] <= run["started_at"] < r["finished_at"]]
-        assert len(others) <= 10
-    await nothing_broken(bench, temporal_client)
-
-
-async def test_cancelled_in_the_middle_what_runs_finishes_and_nothing_more_starts(
-    bench: Bench, temporal_client: Client
-) -> None:
-    async with behind_a_door(bench, 5) as (activity, backfill, door):
-        door.room = 1
-        await until(bench, backfill, started=2, waiting=3)
-        made = await cancelled(bench, backfill)
-        assert dict(made.counts) == {"started": 2, "cancelled": 3}
-        assert await bench.ends(activity) == [("completed", None), ("running", None)]
-        door.room = 1_000
-        await until_ended(bench, activity, 2)
-        await looked(bench, activity)
-        told = [(row["outcome"], row["reason_code"]) for row in await bench.ledger(activity)]
-        assert told == [("started", "backfill")] * 2 + [("skipped", "backfill_cancelled")] * 3
-
-        again = await begun(bench, activity, PAST, PAST + timedelta(hours=5))
-        await until_ended(bench, activity, 5)
-        assert (await view(bench, again), await view(bench, backfill)) == (
-            {"started": 3},
-            {"started": 2, "cancelled": 3},
-        )
-        runs = await runs_of(bench, activity)
-        assert [run["scheduled_for"] for run in runs] == [PAST + timedelta(hours=n) for n in range(5)]
-    await nothing_broken(bench, temporal_client)
-
-
-async def test_a_time_whose_revision_was_disabled_runs_by_that_revision(bench: Bench, temporal_client: Client) -> None:
-    """Settle asks the revision in force what it owes; the run is the row's own revision's."""
-    old = {"task_type": "old", "consumer": "log", "params": {"to": "${ window.end }"}}
-    new = {"task_type": "new", "consumer": "log"}
-    activity = await bench.create(trigger=hourly(), enabled=False, tasks=[old])
-    await bench.replace(activity, enabled=True, tasks=[new])
-    await bench.sql(
-        "UPDATE activity_revisions SET in_force_from = $2 WHERE activity_id = $1 AND revision = 1",
-        *(activity, PAST + timedelta(minutes=90)),
-    )
-    async with working(bench), polling(bench):
-        made = await ask(bench, activity, PAST, PAST + timedelta(hours=4))
-        assert [item.reason for item in made.items] == [BEFORE_CREATION] * 2 + [WHILE_DISABLED] * 2
-        await until_ended(bench, activity, 4)
-    assert {run["revision"] for run in await runs_of(bench, activity)} == {1}
-    tasks = await bench.sql("SELECT task_type, params->>'to' FROM task_instances WHERE activity_id = $1", activity)
-    assert sorted(tuple(row) for row in tasks) == [
-        ("old", (PAST + timedelta(hours=n)).strftime("%Y-%m-%dT%H:%M:%SZ")) for n in range(4)
-    ]
-    await nothing_broken(bench, temporal_client)
-
-
-async def test_times_of_a_trigger_that_is_gone_run_to_the_last(bench: Bench, temporal_client: Client) -> None:
-    activity = await on_hours(bench, consumer="log")
-    await bench.replace(activity, trigger={"type": "manual"})
-    async with working(bench), polling(bench):
-        backfill = await begun(bench, activity, PAST, PAST + timedelta(hours=3))
-        await until_ended(bench, activity, 3)
-    assert await view(bench, backfill) == {"started": 3}
-    assert {run["revision"] for run in await runs_of(bench, activity)} == {1}
-    await nothing_broken(bench, temporal_client)
-
-
-async def test_a_worker_that_is_killed_in_the_middle_loses_and_doubles_nothing(
-    bench: Bench, temporal_client: Client
-) -> None:
-    activity = await on_hours(bench, consumer="log")
-    backfill = await begun(bench, activity, PAST, PAST + timedelta(hours=8))
-    for least in (1, 4):
-        async with working(bench), polling(bench):
-
-            async def far_enough(least: int = least) -> bool:
-                return (await view(bench, backfill)).get("started", 0) >= least
-
-            await eventually(far_enough)
-    async with working(bench), polling(bench):
-        await until_ended(bench, activity, 8, within=60)
-    runs = await runs_of(bench, activity)
-    assert [run["scheduled_for"] for run in runs] == [PAST + timedelta(hours=n) for n in range(8)]
-    await nothing_broken(bench, temporal_client)
-
-
-# After this one Temporal has run a workflow ID twice, as `strangers` would say: it is the last of its kind.
-
-
-async def test_r6_a_time_whose_workflow_was_refused_runs_once_when_it_is_reopened(
-    bench: Bench, temporal_client: Client
-) -> None:
-    """The one exception to REJECT_DUPLICATE. A workflow that ended otherwise before the gate is a run with that end."""
-    activity, minutes = await skipped_minutes(bench, 3, tasks=[{"task_type": "note", "consumer": "log"}])
-
-    async def start(minute: datetime) -> Any:
-        key = ids.time_key(minute)
-        return await temporal_client.start_workflow(
-            RUN_WORKFLOW,
-            RunInput(str(activity), key),
-            id=bench.workflow_id(activity, key),
-            task_queue=bench.settings.task_queue,
-        )
-
-    await (await start(minutes[1])).terminate("by the test")
-    refused = await start(minutes[0])
-    async with working(bench), polling(bench):
-        await refused.result()
-        assert await bench.ends(activity) == []
-        backfill = await begun(bench, activity, minutes[0], minutes[2])
-
-        async def both_ended() -> bool:
-            return sorted(status for status, _ in await bench.ends(activity)) == ["completed", "terminated"]
-
-        await eventually(both_ended)
-        await looked(bench, activity)
-        assert await view(bench, backfill) == {"started": 2}
-    runs = {run["scheduled_for"]: run for run in await runs_of(bench, activity)}
-    assert set(runs) == {minutes[0], minutes[1]}
-    description = await temporal_client.get_workflow_handle(
-        bench.workflow_id(activity, ids.time_key(minutes[0]))
-    ).describe()
-    assert runs[minutes[0]]["owner_execution_run_id"] == description.run_id != refused.first_execution_run_id
-    assert await bench.states(activity) == ["completed"]
-    assert await broken(bench.database.dsn) == {}

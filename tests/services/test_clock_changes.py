@@ -17,8 +17,8 @@ import pytest
 from activity_core.domain import zones
 from activity_core.domain.times import cron_times
 from activity_core.services.backfilling import Asked, Backfilling
+from tests.services.backfilled import polling
 from tests.services.conftest import Bench, working
-from tests.services.test_backfills import polling
 from tests.stack import eventually
 
 ZONES = (

@@ -81,7 +81,7 @@ async def test_case_e06_what_is_gone_from_temporal_can_still_be_read_and_deleted
     path = f"/v1/activities/{activity['id']}"
 
     async def synced() -> bool:
-        return (await client.get(path)).json()["schedule"]["sync"] == "in_sync"
+        return bool((await client.get(path)).json()["schedule"]["sync"] == "in_sync")
 
     await eventually(synced, what="the schedule is there")
     await temporal_client.get_schedule_handle(f"activity-{activity['id']}").delete()
