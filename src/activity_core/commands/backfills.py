@@ -99,6 +99,8 @@ def _show_plan(plan: Answer, output: Output, *, whole: bool) -> None:
     if len(shown) < total:
         note(f"These are the first {len(shown)} of {total}." + ("" if whole else " --dry-run shows more."))
     say(f"{counts['reopen']} to reopen, {counts['add']} to add, {counts['leave']} to leave as they are")
+    for notice in answer.get("notices", []):
+        note(notice["message"])
     if not _to_run(answer):
         note("There is nothing to run.")
     elif whole:

@@ -5,12 +5,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import bindparam, select, text
+from sqlalchemy import bindparam, text
 from sqlalchemy.dialects.postgresql import ARRAY, TIMESTAMP
 
-from activity_core.domain.planner import Decision, PlanAs, RunSpan, WaitingTime
+from activity_core.domain.planner import BACKFILL_PARALLEL, Decision, PlanAs, RunSpan, WaitingTime
 from activity_core.store.database import Connection
-from activity_core.store.ledger import WAITING_TIME
 from activity_core.store.tables import occurrences
 
 _KEYS = bindparam("keys", type_=ARRAY(occurrences.c.key.type))
@@ -74,15 +73,22 @@ class Waiting:
     issued: frozenset[datetime]
 
 
+_WAITING = text(
+    """
+    SELECT scheduled_for, interval_start, plan_as, due_at, issued FROM (
+      SELECT * FROM occurrences
+      WHERE activity_id = :id AND outcome = 'waiting' AND kind = 'time' AND plan_as IS DISTINCT FROM 'run'
+      UNION ALL
+      (SELECT * FROM occurrences WHERE activity_id = :id AND outcome = 'waiting' AND kind = 'time' AND plan_as = 'run'
+       ORDER BY scheduled_for LIMIT :backfilled)
+    ) waiting ORDER BY scheduled_for
+    """
+)
+
+
 async def waiting_times(connection: Connection, activity_id: uuid.UUID) -> Waiting:
-    """Oldest first; index ix_occurrences_waiting_times."""
-    o = occurrences.c
-    query = (
-        select(o.scheduled_for, o.interval_start, o.plan_as, o.due_at, o.issued)
-        .where(o.activity_id == activity_id, WAITING_TIME)
-        .order_by(o.scheduled_for)
-    )
-    rows = (await connection.execute(query)).all()
+    """Oldest first; index ix_occurrences_waiting_times. Of backfilled times, which run one after the other, the first."""
+    rows = (await connection.execute(_WAITING, {"id": activity_id, "backfilled": BACKFILL_PARALLEL})).all()
     none = timedelta(0)
     times = [
         WaitingTime(nominal, start, plan_as, due - nominal if due != nominal else none)

@@ -140,7 +140,9 @@ def check_secret(scheme: SharedSecret, secret: str) -> str:
 def _check_signed(scheme: Hmac) -> None:
     holes, literals = scheme.pieces[1::2], scheme.pieces[::2]
     if any("{" in literal or "}" in literal for literal in literals) or not set(holes) <= {"body", "timestamp", "id"}:
-        raise SchemeError("what is signed is written with {body}, {timestamp} and {id}, for example '{timestamp}.{body}'")
+        raise SchemeError(
+            "what is signed is written with {body}, {timestamp} and {id}, for example '{timestamp}.{body}'"
+        )
     if holes.count("body") != 1 or len(set(holes)) != len(holes):
         raise SchemeError("what is signed holds {body} once, and {timestamp} and {id} once at most")
     for hole, header in (("timestamp", scheme.timestamp_header), ("id", scheme.id_header)):
@@ -151,8 +153,8 @@ def _check_signed(scheme: Hmac) -> None:
         # Beside another hole, the end of the id could be moved without changing the signed bytes.
         if (at > 0 and not literals[at]) or (at + 1 < len(holes) and not literals[at + 1]):
             raise SchemeError("put a character between {id} and what stands beside it, for example '{id}.{body}'")
-    if not scheme.header.isascii() or not scheme.prefix.isascii() or scheme.separator == "":
-        raise SchemeError("a prefix is ASCII, and a separator is not empty")
+    if not scheme.signed.isascii() or not scheme.prefix.isascii() or scheme.separator == "":
+        raise SchemeError("what is signed and prefixes are ASCII, and a separator is not empty")
     if not 1 <= scheme.tolerance_seconds <= 86_400:
         raise SchemeError("a tolerance is 1 to 86400 seconds")
 
@@ -227,14 +229,24 @@ def _holes(request: WebhookRequest, scheme: Hmac) -> dict[str, bytes] | Refused:
             return text
         if not text:
             return Refused("missing_id", f"the header {scheme.id_header} is missing")
-        at = scheme.pieces.index("id")
-        if any(literal and literal in text for literal in (scheme.pieces[at - 1], scheme.pieces[at + 1])):
+        if any(character in text for character in _id_borders(scheme)):
             return Refused("bad_id", f"{scheme.id_header} holds what separates it from the rest of what is signed")
         holes["id"] = header_bytes(text)
     return holes
 
 
-def _verify_stripe(request: WebhookRequest, scheme: Stripe, keys: list[bytes | None], now: datetime) -> Verified | Refused:
+def _id_borders(scheme: Hmac) -> list[str]:
+    """The characters that an id must not hold. With one of them the same signed bytes could be read as another id,
+    timestamp and body: whoever captured a request could send it again under a new id."""
+    at = scheme.pieces[1::2].index("id") * 2 + 1
+    before = scheme.pieces[at - 1][-1] if at > 1 else ""
+    after = scheme.pieces[at + 1][0] if at + 2 < len(scheme.pieces) else ""
+    return [character for character in (before, after) if character]
+
+
+def _verify_stripe(
+    request: WebhookRequest, scheme: Stripe, keys: list[bytes | None], now: datetime
+) -> Verified | Refused:
     signature = request.header("Stripe-Signature")
     if isinstance(signature, Refused):
         return signature
