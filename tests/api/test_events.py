@@ -5,12 +5,14 @@ from typing import Any
 from urllib.parse import quote
 
 import httpx
+import orjson
 import pytest
 
 from activity_core.settings import Settings
 from tests.api.cable import cable
 from tests.api.conftest import Api, application
 from tests.api.samples import event_activity, slug
+from tests.api.test_documents import pointers
 
 CLOUD = {"Content-Type": "application/cloudevents+json"}
 
@@ -110,6 +112,65 @@ async def test_structured_cloudevent_is_accepted(http: httpx.AsyncClient, conten
     assert (shown["source"], shown["data"]) == ("/svc/a", {"k": 1})
 
 
+async def test_binary_cloudevent_is_the_same_event_as_the_structured_one(http: httpx.AsyncClient) -> None:
+    event = {**cloud_event(), "source": '/shop/Euro € "x"', "subject": "ä b", "data": {"k": [1]}}
+    headers = {
+        "ce-specversion": "1.0",
+        "ce-id": str(event["id"]),
+        "ce-type": str(event["type"]),
+        "ce-source": "/shop/Euro%20%E2%82%AC%20%22x%22",
+        "ce-subject": '"%C3%A4\\ b"',
+        "Content-Type": "application/json",
+    }
+    if "time" in event:
+        headers["ce-time"] = str(event["time"])
+    first = await http.post("/v1/events", content=orjson.dumps(event["data"]), headers=headers)
+    assert first.status_code == 202, first.text
+    again = await http.post("/v1/events", json=event, headers={"Content-Type": "application/cloudevents+json"})
+    assert (again.status_code, again.json()["event_id"]) == (200, first.json()["event_id"]), again.text
+    bare = {**headers, "ce-id": "no-data"}
+    del bare["Content-Type"]
+    empty = await http.post("/v1/events", content=b"", headers=bare)
+    assert empty.status_code == 202
+    assert (await http.get(f"/v1/events/{empty.json()['id']}")).json()["data"] is None
+    doubled = await http.post("/v1/events", content=b"1", headers=[*headers.items(), ("ce-id", "other")])
+    assert pointers(doubled) == {"/headers/ce-id"}
+
+
+async def test_case_c06_an_event_that_is_twice_in_a_batch_is_one_event(http: httpx.AsyncClient) -> None:
+    headers = {"Content-Type": "application/cloudevents-batch+json"}
+    one, two = cloud_event(), cloud_event()
+    answer = await http.post("/v1/events", content=orjson.dumps([one, two, one]), headers=headers)
+    items = answer.json()["items"]
+    assert (answer.status_code, [item["status"] for item in items]) == (202, ["accepted", "accepted", "duplicate"])
+    assert items[0]["event_id"] == items[2]["event_id"] != items[1]["event_id"]
+    again = await http.post("/v1/events", content=orjson.dumps([one, two]), headers=headers)
+    assert (again.status_code, {item["status"] for item in again.json()["items"]}) == (200, {"duplicate"})
+    assert (await http.post("/v1/events", content=b"[]", headers=headers)).json() == {"items": []}
+
+
+async def test_a_batch_with_a_fault_is_not_stored_and_one_with_a_conflict_says_which(http: httpx.AsyncClient) -> None:
+    headers = {"Content-Type": "application/cloudevents-batch+json"}
+    good, wrong = cloud_event(), {**cloud_event(), "source": 7}
+    refused = await http.post("/v1/events", content=orjson.dumps([good, wrong, 1]), headers=headers)
+    assert (refused.status_code, pointers(refused)) == (422, {"/1/source", "/2"})
+    other = cloud_event()
+    answer = await http.post("/v1/events", content=orjson.dumps([good, other]), headers=headers)
+    assert [item["status"] for item in answer.json()["items"]] == ["accepted"] * 2
+    changed = {**good, "data": "changed"}
+    third = cloud_event()
+    conflict = await http.post("/v1/events", content=orjson.dumps([changed, third]), headers=headers)
+    assert (conflict.status_code, conflict.json()["code"], "/0" in conflict.json()["detail"]) == (
+        409,
+        "event_conflict",
+        True,
+    )
+    again = await http.post("/v1/events", content=orjson.dumps([third]), headers=headers)
+    assert again.status_code == 200, "it was committed"
+    many = await http.post("/v1/events", content=orjson.dumps([good] * 501), headers=headers)
+    assert (many.status_code, "500 at most" in many.text) == (422, True)
+
+
 @pytest.mark.parametrize("content_type", [None, "application/json", "APPLICATION/JSON; charset=utf-8"])
 async def test_native_envelope_needs_no_content_type(http: httpx.AsyncClient, content_type: str | None) -> None:
     headers = {"Content-Type": content_type} if content_type else {}
@@ -119,12 +180,15 @@ async def test_native_envelope_needs_no_content_type(http: httpx.AsyncClient, co
 @pytest.mark.parametrize(
     ("headers", "status", "says"),
     [
-        ({"Content-Type": "application/cloudevents-batch+json"}, 415, "batch"),
         ({"Content-Type": "text/plain"}, 415, "text/plain"),
         ({"Content-Type": "application/x-www-form-urlencoded"}, 415, "application/json"),
         ({"Content-Type": "application/json", "Content-Encoding": "gzip"}, 415, "Content-Encoding"),
-        ({"ce-specversion": "1.0", "ce-type": "t", "ce-source": "/s"}, 400, "ce-id"),
-        ({"ce-specversion": "1.0", "ce-type": "t", "ce-source": "/s", "ce-id": ""}, 400, "ce-id"),
+        ({"ce-specversion": "1.0", "ce-type": "t", "ce-source": "/s"}, 422, "/headers/ce-id"),
+        ({"ce-specversion": "1.0", "ce-type": "t", "ce-source": "/s", "ce-id": ""}, 422, "/headers/ce-id"),
+        ({"ce-specversion": "1.0", "ce-id": "1", "ce-source": "/s", "Content-Type": "text/plain"}, 415, "text/plain"),
+        ({"ce-id": "1", "Content-Type": "application/cloudevents+json"}, 400, "not both"),
+        ({"ce-id": "%ff", "ce-specversion": "1.0", "ce-type": "t", "ce-source": "/s"}, 422, "percent-encoded"),
+        ({"Content-Type": "application/cloudevents-batch+json"}, 422, "JSON array"),
     ],
 )
 async def test_what_can_not_be_read_is_refused_with_what_to_send(

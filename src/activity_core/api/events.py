@@ -1,6 +1,8 @@
 """/v1/events. Accepting is the hot path of the whole service: no dependencies, no response model, bytes in and out."""
 
-from typing import Annotated, Any
+import asyncio
+from dataclasses import replace
+from typing import Annotated, Any, NamedTuple
 
 import orjson
 from fastapi import APIRouter, Query, Request, Response
@@ -8,18 +10,29 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from activity_core.api import bodies, params, problems, views
 from activity_core.api.services import Services, Use
-from activity_core.domain.envelopes import Envelope, read_cloudevent, read_native
+from activity_core.domain.envelopes import (
+    MAX_BATCH,
+    Envelope,
+    read_binary_cloudevent,
+    read_cloudevent,
+    read_cloudevents,
+    read_native,
+)
 from activity_core.domain.json_values import JsonValue
 from activity_core.errors import (
     ActivityCoreError,
+    EventConflictError,
     Fault,
     InvalidInputError,
     MalformedBodyError,
+    UnavailableError,
     UnsupportedMediaTypeError,
 )
+from activity_core.services.accept import Accepted
 
 NATIVE = "application/json"
 CLOUDEVENT = "application/cloudevents+json"
+BATCH = "application/cloudevents-batch+json"
 
 ACCEPTED = {
     "type": "object",
@@ -59,11 +72,21 @@ CLOUD_EVENT = {
         "data": {"description": "Any JSON"},
     },
 }
-_ANSWER = {"content": {NATIVE: {"schema": ACCEPTED}}}
+ACCEPTED_BATCH = {
+    "type": "object",
+    "title": "AcceptedBatch",
+    "required": ["items"],
+    "properties": {"items": {"type": "array", "items": ACCEPTED, "description": "In the order of the batch"}},
+}
+_ANSWER = {"content": {NATIVE: {"schema": {"oneOf": [ACCEPTED, ACCEPTED_BATCH]}}}}
 ACCEPT_DOCS: dict[str, Any] = {
     "requestBody": {
         "required": True,
-        "content": {NATIVE: {"schema": NATIVE_EVENT}, CLOUDEVENT: {"schema": CLOUD_EVENT}},
+        "content": {
+            NATIVE: {"schema": NATIVE_EVENT},
+            CLOUDEVENT: {"schema": CLOUD_EVENT},
+            BATCH: {"schema": {"type": "array", "items": CLOUD_EVENT, "maxItems": MAX_BATCH}},
+        },
     },
     "parameters": [
         {
@@ -105,21 +128,71 @@ class EventsDoor:
 # Registered for the API's description; the door above takes every request.
 @hot.post("", status_code=202, response_model=None, openapi_extra=ACCEPT_DOCS)
 async def accept_event(request: Request) -> Response:
-    """Accept one event, in our envelope or as a CloudEvent (structured mode). 2xx: it is committed."""
+    """Accept one event, in our envelope or as a CloudEvent (structured or binary), or a batch of them. 2xx: committed.
+
+    Of a batch each event is answered for itself. 409: all but those named are committed, and sent again they are duplicates.
+    """
     services: Services = request.app.state.services
-    declared, key = _headers(request)
-    value = bodies.parse_body(await request.body())
-    envelope = read_cloudevent(value) if declared == CLOUDEVENT else _native(value)
-    assigned = None if key is None or envelope.external_id is not None else params.read_idempotency_key(key)
+    head = _headers(request)
+    raw = await request.body()
+    value = None if head.cloudevent and not raw else bodies.parse_body(raw)
+    if head.media_type == BATCH:
+        return await _accept_batch(services, read_cloudevents(value))
+    if head.cloudevent:
+        envelope = read_binary_cloudevent(head.cloudevent, value)
+    else:
+        envelope = read_cloudevent(value) if head.media_type == CLOUDEVENT else _native(value)
+    assigned = None if head.key is None or envelope.external_id is not None else params.read_idempotency_key(head.key)
     accepted = await services.acceptor.accept(envelope, assigned_id=assigned)
+    return Response(orjson.dumps(_shown(accepted)), 200 if accepted.duplicate else 202, media_type=NATIVE)
+
+
+async def _accept_batch(services: Services, batch: list[Envelope]) -> Response:
+    answers = await asyncio.gather(*(services.acceptor.accept(envelope) for envelope in batch), return_exceptions=True)
+    unexpected = [a for a in answers if isinstance(a, BaseException) and not isinstance(a, ActivityCoreError)]
+    if unexpected:
+        raise unexpected[0]
+    refused = [(f"/{place}", a) for place, a in enumerate(answers) if isinstance(a, ActivityCoreError)]
+    if refused:
+        raise _of_batch(refused)
+    items = [_shown(answer) for answer in answers if isinstance(answer, Accepted)]
+    status = 202 if any(item["status"] == "accepted" for item in items) else 200
+    return Response(orjson.dumps({"items": items}), status, media_type=NATIVE)
+
+
+def _of_batch(refused: list[tuple[str, ActivityCoreError]]) -> ActivityCoreError:
+    """One error for a batch: that the outcome of some is unknown outweighs what is wrong with others."""
+    for _, error in refused:
+        if isinstance(error, UnavailableError):
+            return error
+    if all(isinstance(error, EventConflictError) for _, error in refused):
+        named = "; ".join(f"{pointer}: {error.detail}" for pointer, error in refused)
+        return EventConflictError(f"{named}. The other events of the batch are committed")
+    faults = [
+        replace(fault, pointer=pointer + fault.pointer)
+        for pointer, error in refused
+        for fault in (error.faults if isinstance(error, InvalidInputError) else [Fault("", error.detail, error.code)])
+    ]
+    return InvalidInputError(faults)
+
+
+def _shown(accepted: Accepted) -> dict[str, str]:
     status = "duplicate" if accepted.duplicate else "accepted"
-    body = orjson.dumps({"id": str(accepted.id), "event_id": accepted.event_id, "status": status})
-    return Response(body, 200 if accepted.duplicate else 202, media_type=NATIVE)
+    return {"id": str(accepted.id), "event_id": accepted.event_id, "status": status}
 
 
-def _headers(request: Request) -> tuple[str, str | None]:
-    """(media type, Idempotency-Key). Raises for what would be read wrongly."""
+class _Head(NamedTuple):
+    """`cloudevent`: the attributes of a CloudEvent in binary mode, by name; empty for the other modes."""
+
+    media_type: str
+    key: str | None
+    cloudevent: dict[str, str]
+
+
+def _headers(request: Request) -> _Head:
+    """Raises for what would be read wrongly."""
     declared, key = NATIVE, None
+    attributes: dict[str, str] = {}
     if request.scope["query_string"]:
         raise InvalidInputError([Fault("/query", "there are no parameters here", "unknown_parameter")])
     for name, value in request.scope["headers"]:
@@ -128,22 +201,20 @@ def _headers(request: Request) -> tuple[str, str | None]:
         elif name == b"idempotency-key":
             key = value.decode("latin-1")
         elif name.startswith(b"ce-"):
-            raise MalformedBodyError(_binary_mode(request))
-    if declared not in (NATIVE, CLOUDEVENT, ""):
-        batch = (
-            "CloudEvents batches are"
-            if declared.startswith("application/cloudevents-batch")
-            else f"'{declared[:100]}' is"
+            attribute = name[3:].decode("latin-1")
+            if attribute in attributes:
+                raise InvalidInputError([Fault(f"/headers/ce-{attribute}", "is there twice")])
+            attributes[attribute] = value.decode("latin-1")
+    if attributes:
+        if declared not in (NATIVE, "") and not (declared.startswith("application/") and declared.endswith("+json")):
+            raise UnsupportedMediaTypeError(f"data of type '{declared[:100]}' is not available; send JSON")
+        if declared in (CLOUDEVENT, BATCH):
+            raise MalformedBodyError(f"send either ce-* headers or {declared}, not both")
+    elif declared not in (NATIVE, CLOUDEVENT, BATCH, ""):
+        raise UnsupportedMediaTypeError(
+            f"'{declared[:100]}' is not available; send {NATIVE}, {CLOUDEVENT}, {BATCH}, or ce-* headers with JSON"
         )
-        raise UnsupportedMediaTypeError(f"{batch} not available; send one event as {NATIVE} or {CLOUDEVENT}")
-    return declared, key
-
-
-def _binary_mode(request: Request) -> str:
-    given = request.headers
-    missing = [name for name in ("ce-id", "ce-source", "ce-type", "ce-specversion") if not given.get(name)]
-    also = f" (and {', '.join(missing)} is missing or empty)" if missing else ""
-    return f"CloudEvents in binary mode (ce-* headers) are not available{also}; send the event as {CLOUDEVENT}"
+    return _Head(declared, key, attributes)
 
 
 def _native(value: JsonValue) -> Envelope:

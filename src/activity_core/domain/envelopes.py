@@ -1,9 +1,12 @@
-"""The envelopes that an event may arrive in, read into one form: ours, and CloudEvents 1.0 in structured mode."""
+"""The envelopes that an event may arrive in, read into one form: ours, and CloudEvents 1.0 in all three modes."""
 
 import hashlib
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
+from urllib.parse import unquote
 
 from activity_core.domain import ids
 from activity_core.domain.event_types import EventTypeError, check_type
@@ -13,6 +16,7 @@ from activity_core.errors import Fault, InvalidInputError
 
 MAX_SOURCE_BYTES = 1_024
 MAX_SUBJECT_BYTES = 1_024
+MAX_BATCH = 500
 NATIVE_FIELDS = ("event_id", "type", "source", "subject", "time", "data")
 CLOUDEVENTS_REQUIRED = ("specversion", "id", "source", "type")
 
@@ -73,6 +77,48 @@ def read_cloudevent(value: JsonValue) -> Envelope:
     if _size(source) > MAX_SOURCE_BYTES:
         faults.append(Fault("/source", f"may have {MAX_SOURCE_BYTES} bytes at most"))
     return _read(value, "id", source, faults, cloudevents=True)
+
+
+def read_cloudevents(value: JsonValue) -> list[Envelope]:
+    """A batch of CloudEvents in JSON; every fault of every one is named."""
+    if not isinstance(value, list):
+        raise InvalidInputError([Fault("", "write a JSON array of CloudEvents")])
+    if len(value) > MAX_BATCH:
+        raise InvalidInputError([Fault("", f"{len(value)} events; a batch may have {MAX_BATCH} at most", "too_large")])
+    read: list[Envelope] = []
+    faults: list[Fault] = []
+    for position, item in enumerate(value):
+        try:
+            read.append(read_cloudevent(item))
+        except InvalidInputError as error:
+            faults += [replace(fault, pointer=f"/{position}{fault.pointer}") for fault in error.faults]
+    if faults:
+        raise InvalidInputError(faults)
+    return read
+
+
+def read_binary_cloudevent(headers: Mapping[str, str], data: JsonValue) -> Envelope:
+    """A CloudEvent in binary mode: its attributes from `ce-…` headers (without the `ce-`), its data from the body."""
+    attributes: dict[str, Any] = {}
+    faults: list[Fault] = []
+    for name, text in headers.items():
+        try:
+            attributes[name] = _header_text(text)
+        except UnicodeDecodeError:
+            faults.append(Fault(f"/headers/ce-{name}", "is no percent-encoded UTF-8"))
+    if not faults:
+        try:
+            return read_cloudevent({**attributes, "data": data})
+        except InvalidInputError as error:
+            faults = [replace(fault, pointer=f"/headers/ce-{fault.pointer[1:]}") for fault in error.faults]
+    raise InvalidInputError(faults)
+
+
+def _header_text(text: str) -> str:
+    """As the HTTP binding has it: a quoted string is unquoted, then percent-encoded UTF-8 decoded."""
+    if len(text) > 1 and text[0] == text[-1] == '"':
+        text = re.sub(r"\\(.)", r"\1", text[1:-1])
+    return unquote(text, errors="strict")
 
 
 def _read(value: dict[str, Any], id_field: str, source: str, faults: list[Fault], *, cloudevents: bool) -> Envelope:
