@@ -32,7 +32,7 @@ run: $(RUN_STAMP) ## start the whole stack: Postgres, Temporal, API, router, wor
 test: $(TEST_STAMP) ## run the tests (PYTEST_ADDOPTS="-k cron" narrows them)
 	@$(PY) -m pytest -q
 
-test-misfires: $(TEST_STAMP) ## each misfire policy under each cause, kills, floods; on both schedulers of Temporal (a quarter of an hour)
+test-misfires: $(TEST_STAMP) ## each misfire policy under each cause, kills, floods; on both schedulers of Temporal (half an hour)
 	@$(PY) -m pytest -q -s -m "slow or not slow" tests/misfires
 	@ACTIVITY_CORE_TEST_CHASM=1 $(PY) -m pytest -q -s -m "slow or not slow" tests/misfires tests/services/test_schedules.py tests/spine
 

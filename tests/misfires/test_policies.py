@@ -1,8 +1,9 @@
 """Each policy under each cause, on the running service: what the outage left in the ledger, ran, and asked of Temporal.
 
 Of `overload` this is made: the workers are alive and the ticks come, but the ledger's locks are not to be had, so that
-no step that decides gets through. (Neither a stopped process nor a full house would do: the first is a worker that is
-down, and the room for runs in flight bounds events and requests, never times.)
+no step that decides gets through until they are. (The room for runs in flight would not do: it bounds events and
+requests, never times. A worker without a processor is in `test_kills`, because what it held comes back only when its
+tasks' timeouts are over: no single instant ends that outage.)
 """
 
 from collections.abc import AsyncIterator
