@@ -91,6 +91,13 @@ def upgrade() -> None:
         unique=False,
         postgresql_where=sa.text("merged_into IS NOT NULL"),
     )
+    op.create_index(
+        "ix_occurrences_requests",
+        "occurrences",
+        ["activity_id", "due_at", "id"],
+        unique=False,
+        postgresql_where=sa.text("outcome = 'waiting' AND plan_as = 'wait'"),
+    )
     op.add_column("trigger_state", sa.Column("held_by", sa.Uuid(), nullable=True))
     op.add_column("trigger_state", sa.Column("hold_changes_at", sa.DateTime(timezone=True), nullable=True))
     # ### end Alembic commands ###
@@ -101,6 +108,11 @@ def downgrade() -> None:
     op.drop_table("counters")
     op.drop_column("trigger_state", "hold_changes_at")
     op.drop_column("trigger_state", "held_by")
+    op.drop_index(
+        "ix_occurrences_requests",
+        table_name="occurrences",
+        postgresql_where=sa.text("outcome = 'waiting' AND plan_as = 'wait'"),
+    )
     op.drop_index(
         "ix_occurrences_merged_into", table_name="occurrences", postgresql_where=sa.text("merged_into IS NOT NULL")
     )

@@ -60,7 +60,7 @@ async def settle(api: Api, activity: Json) -> datetime | None:
     """Settle, and what would run now."""
     settled = await api.settler.settle(UUID(activity["id"]))
     assert settled is not None
-    return settled.plan.head
+    return settled.planned.plan.head
 
 
 async def start(api: Api, activity: Json, key: str) -> str:

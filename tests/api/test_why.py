@@ -96,7 +96,7 @@ async def test_a_started_time_shows_its_run(api: Api) -> None:
     activity_id = UUID(activity["id"])
     settled = await api.settler.settle(activity_id)
     assert settled is not None
-    head = settled.plan.head
+    head = settled.planned.plan.head
     assert head is not None
     async with api.database.begin() as connection:
         passed = await log_run(connection, api.definitions, activity_id, ids.time_key(head), "execution")

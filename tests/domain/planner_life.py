@@ -98,7 +98,7 @@ class Life:
             now=at(self.now),
             grace=timedelta(seconds=self.rules.grace),
             catchup_limit=self.rules.limit,
-            runs=[RunSpan(run.began, run.ended) for run in self.runs],
+            runs=[RunSpan(run.began, run.ended, run.decided_as == "run") for run in self.runs],
             paused=self.paused,
             allow_all=self.rules.allow_all,
         )
@@ -195,7 +195,7 @@ class Life:
             self.ask()
             if not self.waiting():
                 return
-            if not any(self.arrive(which) for which in range(len(self.asked))):
+            if not any(self.arrive(self.asked.index(time)) for time in list(self.asked)):
                 break
             self.now += 1
         self.faults.append(f"stalled with {self.waiting()}")
@@ -259,7 +259,8 @@ def _run_faults(life: Life) -> list[str]:
         lateness = (run.began - run.scheduled_for).total_seconds()
         if run.decided_as == "skip" and lateness > life.rules.grace:
             faults.append(f"{run.scheduled_for} ran {lateness} s late under skip")
-        others = [other for other in life.runs if other is not run and other.began <= run.scheduled_for]
+        counted = [other for other in life.runs if other is not run and other.decided_as != "run"]
+        others = [other for other in counted if other.began <= run.scheduled_for]
         open_then = [other for other in others if other.ended is None or other.ended > run.scheduled_for]
         if run.decided_as == "skip" and not life.rules.allow_all and open_then:
             faults.append(f"{run.scheduled_for} ran under skip though a run was open")
@@ -295,7 +296,9 @@ def _decision_faults(life: Life) -> list[str]:
         open_then = [
             run
             for run in life.runs
-            if run.began <= change.time and (run.ended is None or run.ended > change.time or run.ended >= change.at)
+            if run.decided_as != "run"
+            and run.began <= change.time
+            and (run.ended is None or run.ended > change.time or run.ended >= change.at)
         ]
         overlapped = bool(open_then) and not life.rules.allow_all
         lateness = (change.at - change.time).total_seconds()

@@ -93,7 +93,7 @@ class Bench:
     async def settle(self, activity_id: uuid.UUID, tick: datetime | None = None) -> datetime | None:
         """Settle, and what would run now."""
         settled = await self.parts.settler.settle(activity_id, tick)
-        return None if settled is None else settled.plan.head
+        return None if settled is None else settled.head
 
     async def gate(self, activity_id: uuid.UUID, key: str, execution: str) -> Passed:
         async with self.database.begin() as connection:

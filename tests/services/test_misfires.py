@@ -12,8 +12,14 @@ import pytest
 from activity_core.domain import ids
 from activity_core.domain.planner import MERGED
 from activity_core.errors import InvalidInputError
+from activity_core.services import poller as poller_module
+from activity_core.services.poller import Poller
+from activity_core.store import runs
+from activity_core.worker.steps import FireStepsImpl
+from activity_core.workflows.contracts import SettleInput
 from tests import checker
 from tests.services.conftest import Bench
+from tests.stack import eventually
 
 MINUTE = timedelta(minutes=1)
 
@@ -85,18 +91,19 @@ async def test_r13_catch_up_is_asked_of_the_schedule_once(bench: Bench) -> None:
     rules = {"misfire_policy": "catchup", "catchup_limit": 1000}
     activity, minutes = await bench.every_minute(due=700, grace_seconds=61, rules=rules)
     settled = await bench.parts.settler.settle(activity, issue=True)
-    assert settled is not None and settled.issue == tuple(minutes[:500]), "five hundred in one call"
+    assert settled is not None and settled.planned.issue == tuple(minutes[:500]), "five hundred in one call"
     again = await bench.parts.settler.settle(activity, issue=True)
-    assert again is not None and (again.issue, again.plan.head) == ((), minutes[0]), "what was asked for still waits"
+    assert again is not None and (again.planned.issue, again.head) == ((), minutes[0]), "what was asked for still waits"
+    assert again.planned.issued == 500
     await bench.sql(
         "UPDATE occurrences SET outcome = 'dropped', decided_at = now() WHERE activity_id = $1 AND issued", activity
     )
     rest = await bench.parts.settler.settle(activity, issue=True)
-    assert rest is not None and rest.issue[0] == minutes[500]
+    assert rest is not None and rest.planned.issue[0] == minutes[500]
     for policy in ("skip", "compress"):
         other, _ = await bench.every_minute(due=9, grace_seconds=61, rules={"misfire_policy": policy})
         settled = await bench.parts.settler.settle(other, issue=True)
-        assert settled is not None and settled.issue == ()
+        assert settled is not None and settled.planned.issue == ()
 
 
 async def test_r10_times_that_wait_at_an_edit_of_the_policy_keep_the_old_one(bench: Bench) -> None:
@@ -127,7 +134,7 @@ async def test_overlapping_runs_are_allowed_when_the_definition_says_so(bench: B
     activity, minutes = await bench.every_minute(due=3, grace_seconds=86_400, rules=rules)
     settled = await bench.parts.settler.settle(activity)
     assert settled is not None
-    assert [head.scheduled_for for head in settled.plan.heads][:3] == minutes
+    assert [head.scheduled_for for head in settled.planned.plan.heads][:3] == minutes
     for at in (minutes[2], minutes[0], minutes[1]):
         assert await start(bench, activity, at) == "go"
     assert [row["outcome"] for row in await bench.ledger(activity)][:3] == ["started"] * 3
@@ -142,9 +149,9 @@ async def test_r5_jitter_delays_the_start_and_never_the_nominal_time(bench: Benc
     delays = [(row["due_at"] - row["scheduled_for"]).total_seconds() for row in rows]
     assert all(0 <= delay <= 59 for delay in delays) and len(set(delays)) > 25
     assert [row["scheduled_for"] for row in rows[:30]] == minutes
-    assert settled is not None and settled.plan.head == minutes[0]
+    assert settled is not None and settled.planned.plan.head == minutes[0]
     if rows[-1]["due_at"] > settled.through:
-        assert settled.due_next == rows[-1]["due_at"]
+        assert settled.planned.due_next == rows[-1]["due_at"]
         assert await start(bench, activity, rows[-1]["scheduled_for"]) == "later"
 
 
@@ -229,3 +236,100 @@ async def test_r22_a_long_outage_is_settled_in_parts_and_nothing_is_missing(benc
     assert [row["scheduled_for"] for row in rows[:25_000]] == minutes
     assert head is not None and await start(bench, activity, head) == "go"
     assert (await bench.ledger(activity))[0]["outcome"] == "merged"
+
+
+async def test_r10_an_edit_of_the_policy_drops_and_skips_nothing_that_the_old_rules_kept(bench: Bench) -> None:
+    kept = {"misfire_policy": "catchup", "catchup_limit": 100}
+    many, _ = await bench.every_minute(due=30, grace_seconds=61, rules=kept)
+    patient, _ = await bench.every_minute(due=5, grace_seconds=3600)
+    for activity in (many, patient):
+        assert await bench.settle(activity) is not None
+        record = await bench.activities.get(str(activity))
+        trigger = {name: record.spec["trigger"][name] for name in ("type", "cron", "timezone")}
+        await bench.replace(activity, trigger={**trigger, "misfire_policy": "compress", "misfire_grace_seconds": 30})
+        await bench.settle(activity)
+        assert {row["outcome"] for row in await bench.ledger(activity)} == {"waiting"}
+
+
+async def test_r12_a_time_is_not_lost_to_a_run_whose_end_comes_to_be_known_late(bench: Bench) -> None:
+    """It was terminated before the time was due, and reconcile finds out after it."""
+    activity, minutes = await bench.every_minute(due=2, grace_seconds=86_400)
+    passed = await bench.gate(activity, ids.time_key(minutes[0]), "x")
+    began = minutes[1] - timedelta(seconds=30)
+    await bench.sql("UPDATE activity_runs SET started_at = $2 WHERE run_id = $1", passed.run_id, began)
+    assert await bench.settle(activity) is None
+    async with bench.database.begin() as connection:
+        await runs.end(
+            connection,
+            passed.run_id,
+            status="terminated",
+            result=None,
+            reason="by hand",
+            finished_at=minutes[1] - timedelta(seconds=5),
+        )
+    assert await bench.settle(activity) == minutes[1]
+
+
+async def test_the_runs_of_events_that_an_activity_had_do_not_hold_up_its_times(bench: Bench) -> None:
+    event_type = f"was.{uuid.uuid4().hex[:8]}"
+    activity = await bench.on_event(event_type)
+    await bench.occur(event_type, f"{event_type}-1")
+    assert (await bench.gate(activity, f"{event_type}-1", "x")).verdict == "go"
+    ((now,),) = await bench.sql("SELECT date_trunc('second', clock_timestamp())")
+    trigger = {"type": "interval", "every_seconds": 86_400, "anchor": (now - timedelta(seconds=5)).isoformat()}
+    await bench.replace(activity, trigger=trigger)
+    await bench.sql(
+        "UPDATE trigger_state SET settled_through = now() - interval '60 s' WHERE activity_id = $1", activity
+    )
+    assert await bench.settle(activity) == now - timedelta(seconds=5)
+
+
+async def test_of_the_fires_that_catch_up_asked_for_each_runs_one(bench: Bench) -> None:
+    rules = {"misfire_policy": "catchup", "catchup_limit": 3}
+    activity, _ = await bench.every_minute(due=9, grace_seconds=61, rules=rules)
+    steps = FireStepsImpl(bench.parts.settler, bench.parts.starting, bench.parts.schedules.schedules)
+    ((now,),) = await bench.sql("SELECT date_trunc('second', clock_timestamp())")
+    tick = ids.format_nominal(now)
+    first = await steps.settle(SettleInput(str(activity), tick))
+    assert len(first.issue) == 3
+    again = await steps.settle(SettleInput(str(activity), tick))
+    assert (again.issue, again.head, again.only_this) == ([], first.issue[0], True)
+    by_poller = await steps.settle(SettleInput(str(activity), None))
+    assert (by_poller.head, by_poller.only_this) == (first.issue[0], False), "that one runs them all"
+    for time in first.issue[:2]:
+        assert await start(bench, activity, ids.parse_nominal(time)) == "go"
+        await end_run(bench, activity, ids.parse_nominal(time))
+    last = await steps.settle(SettleInput(str(activity), tick))
+    assert (last.head, last.only_this) == (first.issue[2], False)
+
+
+async def test_the_poller_fires_a_head_once_and_not_too_many_at_once(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = [(await bench.every_minute(due=1, grace_seconds=86_400))[0] for _ in range(4)]
+    poller = Poller(bench.database, bench.parts.settler, bench.parts.temporal)
+    monkeypatch.setattr(poller_module, "MAX_FIRED", 3)
+
+    async def fires() -> set[str]:
+        client = await bench.parts.temporal.client()
+        listed = client.list_workflows("WorkflowType = 'FireActivityWorkflow'")
+        return {execution.id async for execution in listed if any(str(activity) in execution.id for activity in made)}
+
+    async def fired(count: int) -> None:
+        async def seen() -> bool:
+            return len(await fires()) == count
+
+        await eventually(seen, what=f"{count} fires")
+
+    for activity in made:
+        await poller.look(activity)
+    for _ in range(3):
+        await poller.fire_heads()
+    await fired(3)
+    names = await fires()
+    waiting = next(activity for activity in made if not any(str(activity) in name for name in names))
+    begun = next(activity for activity in made if activity != waiting)
+    ((minute,),) = await bench.sql("SELECT min(scheduled_for) FROM occurrences WHERE activity_id = $1", begun)
+    assert await start(bench, begun, minute) == "go"
+    await poller.fire_heads()
+    await fired(4)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from activity_core.domain import ids
-from activity_core.errors import InvalidInputError
+from activity_core.errors import IdempotencyKeyReusedError, InvalidInputError
 from activity_core.services.freezes import Freezes
 from activity_core.services.pausing import Pausing
 from activity_core.store import starts
@@ -314,3 +314,105 @@ async def test_a_rerun_of_an_event_sees_the_event(bench: Bench) -> None:
     run, first = await bench.run(asked.run_id), await bench.run(original.run_id)
     assert run["event_uuid"] == first["event_uuid"] is not None
     assert await checker.broken(bench.database.dsn) == {}
+
+
+async def test_r22_a_freeze_that_nobody_saw_begin_nor_end_has_held_all_the_same(bench: Bench) -> None:
+    label = f"t{uuid.uuid4().hex[:8]}"
+    activity, _ = await bench.every_minute(
+        due=0, labels={"team": label}, grace_seconds=1, rules={"misfire_policy": "catchup"}
+    )
+    now = await clock(bench)
+    frozen = await Freezes(bench.database).create(
+        f"team={label}",
+        note=None,
+        from_at=now + timedelta(hours=1),
+        until=now + timedelta(hours=2),
+        on_misfire="skip",
+        events="run",
+    )
+    await bench.sql(
+        "UPDATE freezes SET from_at = now() - interval '9 min', until = now() - interval '3 min' WHERE id = $1",
+        frozen.freeze.id,
+    )
+    await bench.sql(
+        "UPDATE trigger_state SET settled_through = now() - interval '10 min', hold_changes_at = now() - interval '9 min' "
+        "WHERE activity_id = $1",
+        activity,
+    )
+    assert await bench.settle(activity) is not None
+    rows = await bench.ledger(activity)
+    inside = [row for row in rows if row["scheduled_for"] <= now - timedelta(minutes=3, seconds=5)]
+    after = [row for row in rows if row["scheduled_for"] > now - timedelta(minutes=3)]
+    assert len(inside) >= 6 and {row["outcome"] for row in inside} == {"skipped"}
+    assert after and {row["outcome"] for row in after} == {"waiting"}
+
+
+async def test_what_resume_says_holds_although_a_freeze_goes_on(bench: Bench) -> None:
+    freezes = Freezes(bench.database)
+    label = f"t{uuid.uuid4().hex[:8]}"
+    timed, _ = await bench.every_minute(
+        due=0, labels={"team": label}, grace_seconds=1, rules={"misfire_policy": "catchup"}
+    )
+    evented = await bench.on_event(f"both.{label}", labels={"team": label})
+    for activity in (timed, evented):
+        await pause(bench, activity)
+    await owe(bench, timed, 5)
+    await bench.settle(timed)
+    await bench.occur(f"both.{label}", f"{label}-1")
+    frozen = await freezes.create(f"team={label}", note=None, from_at=None, until=None, on_misfire=None, events="run")
+    for activity in (timed, evented):
+        await pausing(bench).resume(str(activity), on_misfire="skip", events="skip")
+    await bench.occur(f"both.{label}", f"{label}-2")
+    assert [row["outcome"] for row in await bench.ledger(timed)][:5] == ["waiting"] * 5, "the freeze holds them"
+    await freezes.end(frozen.freeze.id)
+    for activity in (timed, evented):
+        await bench.settle(activity)
+    assert {row["outcome"] for row in (await bench.ledger(timed))[:5]} == {"skipped"}
+    assert [outcome for outcome, _ in await bench.outcomes(evented)] == ["skipped", "waiting"]
+    assert await claimed(bench) & {f"{label}-1", f"{label}-2"} == {f"{label}-2"}
+
+
+async def test_r22_rows_tell_of_the_pause_as_it_is_by_now(bench: Bench) -> None:
+    activity, _ = await bench.every_minute(due=0)
+    await pause(bench, activity, note="moving house")
+    await owe(bench, activity, 3)
+    await bench.settle(activity)
+    await pause(bench, activity, note="flood", until=await clock(bench) + timedelta(hours=1))
+    rows = await bench.ledger(activity)
+    assert rows and all("flood" in row["reason"] and " until 20" in row["reason"] for row in rows)
+
+
+async def test_a_freeze_asked_for_twice_with_one_key_is_one_freeze(bench: Bench) -> None:
+    freezes = Freezes(bench.database)
+    label = f"team=t{uuid.uuid4().hex[:8]}"
+    asked: dict[str, Any] = {"note": "n", "from_at": None, "until": None, "on_misfire": None, "events": "run"}
+    first, again = [await freezes.create(label, **asked, idempotency_key=label) for _ in range(2)]
+    assert first.freeze == again.freeze
+    with pytest.raises(IdempotencyKeyReusedError):
+        await freezes.create(label, **{**asked, "events": "skip"}, idempotency_key=label)
+    assert (await freezes.create(label, **asked)).freeze.id != first.freeze.id
+
+
+async def test_i9_a_request_that_waits_takes_no_place_and_goes_before_what_is_due_after_it(bench: Bench) -> None:
+    activity, _ = await bench.every_minute(due=0, grace_seconds=86_400, rules={"misfire_policy": "catchup"})
+    running = await bench.triggering.trigger(str(activity), params=None, on_overlap=None, idempotency_key="r-0")
+    assert (await bench.gate(activity, "manual:r-0", "a")).verdict == "go"
+    for n in range(3):
+        await bench.triggering.trigger(str(activity), params=None, on_overlap="wait", idempotency_key=f"w-{n}")
+    mine = {f"manual:w-{n}" for n in range(3)}
+    assert not mine & await claimed(bench)
+    rows = [row for row in await bench.outcomes(activity) if row[0] == "waiting"]
+    assert rows == [("waiting", "overlap")] * 3
+    await bench.sql(
+        "UPDATE occurrences SET due_at = due_at - interval '1 h' WHERE activity_id = $1 AND kind = 'manual'", activity
+    )
+    await owe(bench, activity, 3)
+    await bench.parts.runs.end(running.run_id, "completed", "done")
+    assert mine & await claimed(bench) == {"manual:w-0"}, "one at a time, the oldest first"
+    assert await bench.settle(activity) is None, "times wait for it"
+    (state,) = await bench.sql("SELECT next_due_at FROM trigger_state WHERE activity_id = $1", activity)
+    assert state[0] is not None
+    for n in range(3):
+        assert (await bench.gate(activity, f"manual:w-{n}", "b")).verdict == "go"
+        await bench.parts.runs.end(ids.run_id(bench.workflow_id(activity, f"manual:w-{n}")), "completed", "done")
+    assert await bench.settle(activity) is not None

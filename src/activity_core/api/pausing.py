@@ -66,8 +66,11 @@ async def resume_activity(ref: str, request: Request, response: Response, use: U
 
 
 @freezes.post("", status_code=201, openapi_extra=bodies.body_of(FreezeIn))
-async def create_freeze(request: Request, response: Response, use: Use) -> views.FreezeOut:
+async def create_freeze(
+    request: Request, response: Response, use: Use, idempotency_key: params.IdempotencyKey = None
+) -> views.FreezeOut:
     """Hold the times and events of every activity whose labels match, those made later too."""
+    key = params.read_idempotency_key(idempotency_key)
     asked = await bodies.read_model(request, FreezeIn)
     frozen = await use.freezes.create(
         asked.selector,
@@ -76,6 +79,7 @@ async def create_freeze(request: Request, response: Response, use: Use) -> views
         until=asked.until,
         on_misfire=_misfire(asked.on_misfire),
         events=asked.events,
+        idempotency_key=key,
     )
     response.headers["Location"] = f"/v1/freezes/{frozen.freeze.id}"
     return views.freeze(frozen)

@@ -27,13 +27,16 @@ BACKFILL_PARALLEL = 10
 class WaitingTime:
     """A time without an outcome. `interval_start`: the nominal time before it; `plan_as` outranks the policy.
 
-    `jitter` after its nominal time it is due: lateness and overlap are judged from there.
+    `jitter` after its nominal time it is due: lateness and overlap are judged from there. `grace` and `catchup_limit`
+    outrank the activity's: those of the revision that the time was due under, where `plan_as` says what that was.
     """
 
     scheduled_for: datetime
     interval_start: datetime | None
     plan_as: PlanAs | None = None
     jitter: timedelta = timedelta(0)
+    grace: timedelta | None = None
+    catchup_limit: int | None = None
 
     @property
     def due(self) -> datetime:
@@ -42,10 +45,14 @@ class WaitingTime:
 
 @dataclass(frozen=True, slots=True)
 class RunSpan:
-    """When a run of the activity was open: [began, ended), `ended` None while it is."""
+    """When a run of the activity was open: [began, ended), `ended` None while it is.
+
+    A backfilled one (`backfill`) blocks the next start as any other, but no time is skipped for it.
+    """
 
     began: datetime
     ended: datetime | None
+    backfill: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +109,8 @@ def plan_times(
 ) -> Plan:
     """Decide all waiting times of an activity: ascending, nominal times not after `now`. Those not due yet are left.
 
-    A time that waits longer than the grace is misfired. `skip` skips it, and any time at which a run was open;
+    A time that waits longer than the grace is misfired. `skip` skips it, and any time at which a run was open: at once
+    when that has ended, and when it is open still, as soon as the time is misfired, since an end may come to be known late.
     `catchup` drops all but the newest `catchup_limit` (at least 1) and runs the rest one at a time; `compress` runs each
     contiguous block once. Backfilled times (`run`) come after all others. `runs` are all runs, of whatever origin, that
     are open or ended after the oldest waiting time. `allow_all` starts every head without waiting for another's end, so
@@ -111,16 +119,17 @@ def plan_times(
     if paused:
         return Plan()
     waiting = [row for row in waiting if row.due <= now]
-    cutoff = now - grace
-    decisions = _skipped([row for row in waiting if (row.plan_as or policy) == "skip"], cutoff, grace, runs, allow_all)
-    caught_up = [row for row in waiting if (row.plan_as or policy) == "catchup" and row.due < cutoff]
+    misfired = {row.scheduled_for for row in waiting if now - row.due > (grace if row.grace is None else row.grace)}
+    skipping = [row for row in waiting if (row.plan_as or policy) == "skip"]
+    decisions = _skipped(skipping, misfired, grace, [] if allow_all else runs)
+    caught_up = [row for row in waiting if (row.plan_as or policy) == "catchup" and row.scheduled_for in misfired]
     decisions |= _over_limit(caught_up, catchup_limit)
     open_runs = sum(run.ended is None for run in runs)
     if open_runs and not allow_all:
         return Plan(decisions)
     left = [row for row in waiting if row.scheduled_for not in decisions]
-    blocks = _blocks((row for row in left if row.plan_as != "run"), policy, cutoff)
-    backfilled = _blocks((row for row in left if row.plan_as == "run"), policy, cutoff)
+    blocks = _blocks((row for row in left if row.plan_as != "run"), policy, misfired)
+    backfilled = _blocks((row for row in left if row.plan_as == "run"), policy, misfired)
     if allow_all:
         parallel = max(0, BACKFILL_PARALLEL - open_runs)
         return Plan(decisions, tuple(_head(block) for block in chain(blocks, islice(backfilled, parallel))))
@@ -141,16 +150,20 @@ def covered_by(plan: Plan, scheduled_for: datetime) -> Head | None:
 
 
 def _skipped(
-    rows: list[WaitingTime], cutoff: datetime, grace: timedelta, runs: Sequence[RunSpan], allow_all: bool
+    rows: list[WaitingTime], misfired: set[datetime], grace: timedelta, runs: Sequence[RunSpan]
 ) -> dict[datetime, Decision]:
     overlap = Decision("skipped", "overlap", "a run of this activity was still open at this time")
-    late = Decision("skipped", "late", f"not started within its grace of {grace // timedelta(seconds=1)} s")
-    overlapped = set() if allow_all else _within(rows, runs)
-    return {
-        row.scheduled_for: overlap if row.scheduled_for in overlapped else late
-        for row in rows
-        if row.scheduled_for in overlapped or row.due < cutoff
-    }
+    counted = [run for run in runs if not run.backfill]
+    overlapped = _within(rows, [run for run in counted if run.ended is not None])
+    overlapped |= misfired & _within(rows, counted)
+    found = {}
+    for row in rows:
+        if row.scheduled_for in overlapped:
+            found[row.scheduled_for] = overlap
+        elif row.scheduled_for in misfired:
+            seconds = (grace if row.grace is None else row.grace) // timedelta(seconds=1)
+            found[row.scheduled_for] = Decision("skipped", "late", f"not started within its grace of {seconds} s")
+    return found
 
 
 def _within(rows: list[WaitingTime], runs: Sequence[RunSpan]) -> set[datetime]:
@@ -168,13 +181,16 @@ def _within(rows: list[WaitingTime], runs: Sequence[RunSpan]) -> set[datetime]:
 
 
 def _over_limit(misfired: list[WaitingTime], catchup_limit: int) -> dict[datetime, Decision]:
-    dropped = Decision(
-        "dropped", "over_limit", f"of the misfired times no more than the newest {catchup_limit} are caught up"
-    )
-    return {row.scheduled_for: dropped for row in misfired[: max(0, len(misfired) - catchup_limit)]}
+    found = {}
+    for newer, row in enumerate(reversed(misfired)):
+        limit = catchup_limit if row.catchup_limit is None else row.catchup_limit
+        if newer >= limit:
+            reason = f"of the misfired times no more than the newest {limit} are caught up"
+            found[row.scheduled_for] = Decision("dropped", "over_limit", reason)
+    return found
 
 
-def _blocks(rows: Iterator[WaitingTime], policy: Policy, cutoff: datetime) -> Iterator[list[WaitingTime]]:
+def _blocks(rows: Iterator[WaitingTime], policy: Policy, misfired: set[datetime]) -> Iterator[list[WaitingTime]]:
     """What runs together, oldest first: chains of misfired times to compress; any other time is alone.
 
     A time that is not the start of the next one's interval ends the chain: something handled lies between, and the
@@ -184,7 +200,7 @@ def _blocks(rows: Iterator[WaitingTime], policy: Policy, cutoff: datetime) -> It
     chains = False
     for row in rows:
         chained = chains
-        chains = (row.plan_as or policy) == "compress" and row.due < cutoff
+        chains = (row.plan_as or policy) == "compress" and row.scheduled_for in misfired
         if block and chained and chains and row.interval_start == block[-1].scheduled_for:
             block.append(row)
             continue

@@ -159,6 +159,7 @@ class _Life:
         self._paused = 0
         # The ledger: what waits (ascending, as times only ever come in at the end) and what is decided.
         self._waiting: dict[datetime, WaitingTime] = {}
+        self._due_under: dict[datetime, Rules] = {}
         self._decided: dict[datetime, SimulatedOccurrence] = {}
         self._runs: list[SimulatedRun] = []
         self._open: list[tuple[datetime, datetime]] = []  # heap of (end, began)
@@ -199,6 +200,7 @@ class _Life:
                 raise SimulationTooLongError(f"more than {MAX_OCCURRENCES:,} times are due")
             start = self._previous if self._previous is not None else self._first_start(self._following)
             self._waiting[self._following] = WaitingTime(self._following, start)
+            self._due_under[self._following] = self._rules
             self._previous, self._following = self._following, next(self._upcoming, None)
         if not self._waiting:
             self._closed.clear()
@@ -232,7 +234,8 @@ class _Life:
         """Mark what waits, `outranked` by the marks that are there already, or in their place."""
         for time, row in self._waiting.items():
             if row.plan_as is None or not outranked:
-                self._waiting[time] = replace(row, plan_as=policy)
+                rules = self._due_under[time]
+                self._waiting[time] = replace(row, plan_as=policy, grace=rules.grace, catchup_limit=rules.catchup_limit)
 
     # Starts and ends
 

@@ -1,15 +1,17 @@
 """Freezes: a pause of every activity whose labels match, from an instant on."""
 
+import hashlib
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from activity_core.domain.json_values import JsonValue, canonical_json
 from activity_core.domain.selectors import SelectorError, parse_selector
 from activity_core.errors import Fault, InvalidInputError, NotFoundError
 from activity_core.services.activities import FREEZES
 from activity_core.services.holds import activities_matching, as_hold
-from activity_core.store import holds, time_rows, trigger_state
+from activity_core.store import holds, idempotency, time_rows, trigger_state
 from activity_core.store.database import Connection, Database
 from activity_core.store.holds import FreezeRecord
 from activity_core.store.locks import one_at_a_time
@@ -38,10 +40,12 @@ class Freezes:
         until: datetime | None,
         on_misfire: str | None,
         events: str,
+        idempotency_key: str | None = None,
     ) -> Frozen:
         """From `from_at` on (None: now) nothing of the matching activities starts. Raises InvalidInputError.
 
         Times and events that come are held from that very instant; events that wait already, within seconds of it.
+        The same Idempotency-Key gives the same freeze.
         """
         try:
             text = parse_selector(selector).text
@@ -51,6 +55,19 @@ class Freezes:
         async with self._database.begin() as connection:
             await one_at_a_time(connection, FREEZES)
             now = await trigger_state.clock(connection)
+            if idempotency_key is not None:
+                asked: list[JsonValue] = [
+                    text,
+                    note,
+                    *(str(instant) for instant in (from_at, until)),
+                    on_misfire,
+                    events,
+                ]
+                digest = hashlib.sha256(canonical_json(asked)).digest()
+                answered = await idempotency.claim(connection, "freezes", idempotency_key, digest)
+                if answered is not None:
+                    return await self._shown(connection, uuid.UUID(answered.response["id"]), now)
+                await idempotency.keep_response(connection, "freezes", idempotency_key, {"id": str(freeze_id)})
             _check_span(from_at or now, until, now)
             begins = max(from_at or now, now)
             await holds.create_freeze(
@@ -92,7 +109,7 @@ class Freezes:
         async with self._database.read() as connection:
             now = await trigger_state.clock(connection)
             found = await holds.list_freezes(connection, cursor=cursor, limit=limit)
-            labels = list((await holds.live_labels(connection)).values())
+            labels = await holds.label_sets(connection)
         return Page([_frozen(freeze, labels, now) for freeze in found.items], found.next_cursor)
 
     async def _tell(self, connection: Connection, activity_ids: Sequence[uuid.UUID], at: datetime) -> None:
@@ -106,15 +123,15 @@ class Freezes:
         return freeze
 
     async def _shown(self, connection: Connection, freeze_id: uuid.UUID, now: datetime) -> Frozen:
-        labels = list((await holds.live_labels(connection)).values())
+        labels = await holds.label_sets(connection)
         return _frozen(await self._read(connection, freeze_id), labels, now)
 
 
-def _frozen(freeze: FreezeRecord, labels: Sequence[dict[str, str]], now: datetime) -> Frozen:
-    ends = [instant for instant in (freeze.ended_at, freeze.until) if instant is not None]
-    active = freeze.from_at <= now and all(end > now for end in ends)
+def _frozen(freeze: FreezeRecord, labels: Sequence[tuple[dict[str, str], int]], now: datetime) -> Frozen:
+    end = holds.end_of(freeze)
+    active = freeze.from_at <= now and (end is None or end > now)
     selector = parse_selector(freeze.selector)
-    return Frozen(freeze, active, sum(selector.matches(found) for found in labels))
+    return Frozen(freeze, active, sum(count for found, count in labels if selector.matches(found)))
 
 
 def _check_span(begins: datetime, until: datetime | None, now: datetime) -> None:

@@ -94,7 +94,7 @@ async def _time_start(connection: Connection, definitions: Definitions, state: T
     occurrence = await ledger.by_key(connection, state.activity_id, key)
     if occurrence is None or occurrence.scheduled_for is None:
         return None
-    head = covered_by(settled.plan, occurrence.scheduled_for)
+    head = covered_by(settled.planned.plan, occurrence.scheduled_for)
     if head is None:
         return None
     return _Start(
@@ -124,11 +124,10 @@ async def _request_start(
     connection: Connection, definitions: Definitions, state: TriggerState, occurrence: OccurrenceRecord
 ) -> _Start | None:
     """How a manual request may start; None while it waits for the runs and requests before it."""
-    if occurrence.plan_as == "wait" and (
-        await runs.has_open(connection, state.activity_id)
-        or await ledger.first_request(connection, state.activity_id) != occurrence.id
-    ):
-        return None
+    if occurrence.plan_as == "wait":
+        first = await ledger.first_to_wait(connection, state.activity_id)
+        if await runs.has_open(connection, state.activity_id) or (first is not None and first.id != occurrence.id):
+            return None
     start = _plain_start(state, occurrence)
     if occurrence.rerun_of is not None:
         original = await runs.by_id(connection, occurrence.rerun_of)
@@ -192,7 +191,7 @@ async def _start(
 
 
 class Gate:
-    """The gate for events and requests whose workflow ended before it could pass (see `adopt`)."""
+    """The gate for those whose workflow ended before it could pass (see `adopt`)."""
 
     def __init__(self, database: Database, definitions: Definitions) -> None:
         self._database = database

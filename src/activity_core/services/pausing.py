@@ -3,18 +3,18 @@
 import uuid
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from activity_core.errors import Fault, GoneError, InvalidInputError
 from activity_core.services.activities import find
 from activity_core.services.definitions import Definitions
-from activity_core.services.holds import frozen_by
+from activity_core.services.holds import as_hold, frozen_by
 from activity_core.services.settle import Settler, settle_fully
 from activity_core.store import holds, time_rows, trigger_state
 from activity_core.store.activities import ActivityRecord
 from activity_core.store.database import Connection, Database
-from activity_core.store.holds import FreezeRecord, PauseRecord
+from activity_core.store.holds import FreezeRecord, HoldRecord
 from activity_core.store.notify import STARTS, notify
 from activity_core.store.trigger_state import TriggerState
 
@@ -23,13 +23,13 @@ from activity_core.store.trigger_state import TriggerState
 class Status:
     """What holds an activity at the moment: its pause, and the freezes that match it."""
 
-    pause: PauseRecord | None = None
+    pause: HoldRecord | None = None
     freezes: tuple[FreezeRecord, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """How many times and events waited, and are decided now unless a freeze still holds them."""
+    """How many times and events waited, and are decided now; or when a freeze ends that holds them too, as was said."""
 
     record: ActivityRecord
     times: int
@@ -61,8 +61,8 @@ class Pausing:
         Raises InvalidInputError for an `until` that is past.
         """
         async with self._locked(ref) as (connection, record, state):
-            settled = await settle_fully(connection, self._definitions, state)
-            now = settled.through
+            await settle_fully(connection, self._definitions, state)
+            now = state.now
             if until is not None and until <= now:
                 raise InvalidInputError([Fault("/until", "is past; write an instant to come, or leave it out")])
             paused = await holds.open_pause(connection, record.id)
@@ -70,6 +70,8 @@ class Pausing:
                 await holds.begin_pause(connection, record.id, note=note, from_at=now, until=until, events=events)
             else:
                 await holds.change_pause(connection, paused.id, note=note, until=until, events=events)
+                hold = as_hold(replace(paused, note=note, until=until, events=events))
+                await time_rows.hold(connection, [record.id], reason_code=hold.reason_code, reason=hold.reason)
             await self._settle_anew(connection, state, now)
             return record
 
@@ -115,6 +117,6 @@ class Pausing:
         await trigger_state.wake(connection, state.activity_id)
 
 
-def _lasting(pause: PauseRecord | None, now: datetime) -> PauseRecord | None:
+def _lasting(pause: HoldRecord | None, now: datetime) -> HoldRecord | None:
     """The pause, unless its `until` has passed and nobody has looked since."""
     return None if pause is None or (pause.until is not None and pause.until <= now) else pause

@@ -125,8 +125,8 @@ class ScheduleSync:
         settled = await self._settler.settle(activity_id, issue=True)
         try:
             fingerprint = None
-            if settled is not None and settled.issue:
-                await self.schedules.backfill(activity_id, settled.issue)
+            if settled is not None and settled.planned.issue:
+                await self.schedules.backfill(activity_id, settled.planned.issue)
             if desired is None:
                 await self.schedules.remove(activity_id)
             else:

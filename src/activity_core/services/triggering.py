@@ -110,6 +110,7 @@ class Triggering:
             raise RunOpenError(
                 f"a run of '{record.slug}' is open; send on_overlap: wait to run after it, or allow to run beside it"
             )
+        waits = overlap == "wait" and await self._busy(connection, record.id)
         occurrence_id = uuid.uuid4()
         await ledger.insert_manual(
             connection,
@@ -126,8 +127,8 @@ class Triggering:
                 "event_uuid": request.event_uuid,
                 "plan_as": "wait" if overlap == "wait" else None,
                 "outcome": "waiting",
-                "reason_code": "due",
-                "reason": "asked for, not started yet",
+                "reason_code": "overlap" if waits else "due",
+                "reason": "asked for, waits for its turn" if waits else "asked for, not started yet",
             },
         )
         await notify(connection, STARTS)

@@ -1,4 +1,4 @@
-"""The ledger: occurrences, and the trigger state whose row lock every writer of an activity's ledger takes first."""
+"""The ledger: occurrences, as they are read and decided one by one. Times in sets are in `time_rows`."""
 
 import uuid
 from collections.abc import Sequence
@@ -94,6 +94,14 @@ async def first_request(connection: Connection, activity_id: uuid.UUID) -> uuid.
     o = occurrences.c
     query = select(o.id).where(o.activity_id == activity_id, WAITING, text("kind = 'manual'"))
     return await connection.scalar(query.order_by(o.due_at, o.id).limit(1))
+
+
+async def first_to_wait(connection: Connection, activity_id: uuid.UUID) -> OccurrenceRecord | None:
+    """The oldest manual run that waits for those before it; index ix_occurrences_requests."""
+    o = occurrences.c
+    query = select(*COLUMNS).where(o.activity_id == activity_id, WAITING, text("plan_as = 'wait'"))
+    row = (await connection.execute(query.order_by(o.due_at, o.id).limit(1))).one_or_none()
+    return OccurrenceRecord(*row) if row else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ _GAUGES: tuple[tuple[str, str, tuple[str, ...], str], ...] = (
         "How long the activity that is the longest overdue has not been settled; above 10 no worker keeps up.",
         (),
         "SELECT greatest(0, extract(epoch FROM clock_timestamp() - min(next_due_at))) FROM trigger_state "
-        "WHERE next_due_at IS NOT NULL AND next_due_at > '-infinity'",
+        "WHERE next_due_at IS NOT NULL",
     ),
     (
         "occurrences_waiting",
@@ -118,7 +118,7 @@ async def count(connection: Connection, name: str, label: str) -> None:
 
 
 async def read(connection: Connection) -> list[Metric]:
-    """All of them; each is a query over an index of what is open or recent."""
+    """All of them; but for the activities, each is a query over an index of what is open or recent."""
     found = []
     for name, told, labels, query in _GAUGES:
         rows = (await connection.execute(text(query))).all()

@@ -23,8 +23,13 @@ _CLAIM_STARTS = text(
     UPDATE occurrences o SET start_after = clock_timestamp() + make_interval(secs => :lease_seconds),
                              start_attempts = o.start_attempts + 1
     FROM (
-      SELECT id FROM occurrences
+      SELECT id FROM occurrences w
       WHERE outcome = 'waiting' AND kind <> 'time' AND start_after <= clock_timestamp()
+        -- a request that waits for its turn takes no place until it has come
+        AND (plan_as IS DISTINCT FROM 'wait' OR NOT (
+          EXISTS (SELECT 1 FROM activity_runs r WHERE r.activity_id = w.activity_id AND r.is_open)
+          OR EXISTS (SELECT 1 FROM occurrences b WHERE b.activity_id = w.activity_id AND b.outcome = 'waiting'
+                     AND b.plan_as = 'wait' AND (b.due_at, b.id) < (w.due_at, w.id))))
       ORDER BY start_after LIMIT :limit FOR UPDATE SKIP LOCKED
     ) claimed
     WHERE o.id = claimed.id

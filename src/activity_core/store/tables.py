@@ -226,6 +226,13 @@ occurrences = Table(
         "scheduled_for",
         postgresql_where=text("outcome = 'waiting' AND kind = 'time'"),
     ),
+    Index(
+        "ix_occurrences_requests",
+        "activity_id",
+        "due_at",
+        "id",
+        postgresql_where=text("outcome = 'waiting' AND plan_as = 'wait'"),
+    ),
     Index("ix_occurrences_waiting", "activity_id", postgresql_where=text("outcome = 'waiting'")),
     # What went otherwise than planned is looked for often, and is rare.
     Index("ix_occurrences_unusual", "due_at", "id", postgresql_where=text("outcome NOT IN ('started', 'filtered')")),

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import bindparam, text
+from sqlalchemy import Uuid, bindparam, text
 from sqlalchemy.dialects.postgresql import ARRAY, TIMESTAMP
 
 from activity_core.domain.planner import BACKFILL_PARALLEL, Decision, PlanAs, RunSpan, WaitingTime
@@ -66,16 +66,17 @@ async def insert_times(
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
-    """What waits, oldest first, and which of it was asked of the schedule as catch-up."""
+class WaitingRow:
+    """`issued`: it was asked of the schedule as catch-up. `revision`: in force when it was due."""
 
-    times: list[WaitingTime]
-    issued: frozenset[datetime]
+    time: WaitingTime
+    issued: bool
+    revision: int
 
 
 _WAITING = text(
     """
-    SELECT scheduled_for, interval_start, plan_as, due_at, issued FROM (
+    SELECT scheduled_for, interval_start, plan_as, due_at, issued, revision FROM (
       SELECT * FROM occurrences
       WHERE activity_id = :id AND outcome = 'waiting' AND kind = 'time' AND plan_as IS DISTINCT FROM 'run'
       UNION ALL
@@ -86,30 +87,51 @@ _WAITING = text(
 )
 
 
-async def waiting_times(connection: Connection, activity_id: uuid.UUID) -> Waiting:
+async def waiting_times(connection: Connection, activity_id: uuid.UUID) -> list[WaitingRow]:
     """Oldest first; index ix_occurrences_waiting_times. Of backfilled times, which run one after the other, the first."""
     rows = (await connection.execute(_WAITING, {"id": activity_id, "backfilled": BACKFILL_PARALLEL})).all()
     none = timedelta(0)
-    times = [
-        WaitingTime(nominal, start, plan_as, due - nominal if due != nominal else none)
-        for nominal, start, plan_as, due, _ in rows
+    return [
+        WaitingRow(WaitingTime(nominal, start, plan_as, due - nominal if due != nominal else none), issued, revision)
+        for nominal, start, plan_as, due, issued, revision in rows
     ]
-    return Waiting(times, frozenset(row.scheduled_for for row in rows if row.issued))
+
+
+_STILL_WAITING = text(
+    """
+    SELECT o.activity_id, o.scheduled_for FROM unnest(:ids, :times) AS t(activity_id, scheduled_for)
+    JOIN occurrences o ON o.activity_id = t.activity_id AND o.scheduled_for = t.scheduled_for
+    WHERE o.outcome = 'waiting' AND o.kind = 'time'
+    """
+).bindparams(_TIMES, bindparam("ids", type_=ARRAY(Uuid)))
+
+
+async def still_waiting(
+    connection: Connection, times: Sequence[tuple[uuid.UUID, datetime]]
+) -> set[tuple[uuid.UUID, datetime]]:
+    """Of these times of activities, those without an outcome; index ix_occurrences_waiting_times."""
+    params = {"ids": [activity_id for activity_id, _ in times], "times": [time for _, time in times]}
+    return {(row[0], row[1]) for row in await connection.execute(_STILL_WAITING, params)}
 
 
 _SPANS = text(
     """
-    SELECT started_at, NULL::timestamptz FROM activity_runs WHERE activity_id = :id AND is_open
+    SELECT started_at, NULL::timestamptz, triggered_by FROM activity_runs
+    WHERE activity_id = :id AND is_open AND triggered_by <> 'event'
     UNION ALL
-    SELECT started_at, finished_at FROM activity_run_ends WHERE activity_id = :id AND finished_at > :since
+    SELECT r.started_at, e.finished_at, r.triggered_by FROM activity_run_ends e JOIN activity_runs r ON r.run_id = e.run_id
+    WHERE e.activity_id = :id AND e.finished_at > :since AND r.triggered_by <> 'event'
     """
 )
 
 
 async def run_spans(connection: Connection, activity_id: uuid.UUID, since: datetime) -> list[RunSpan]:
-    """Runs open now or ended after `since`; ix_activity_runs_open, ix_activity_run_ends_activity_id_finished_at."""
+    """Runs open now or ended after `since`; ix_activity_runs_open, ix_activity_run_ends_activity_id_finished_at.
+
+    Not those of events, which an activity had before its trigger was changed: their ends wake nobody.
+    """
     rows = await connection.execute(_SPANS, {"id": activity_id, "since": since})
-    return [RunSpan(began, ended) for began, ended in rows]
+    return [RunSpan(began, ended, triggered_by == "backfill") for began, ended, triggered_by in rows]
 
 
 _DECIDE = text(
@@ -203,13 +225,15 @@ _SKIP_EVENTS = text(
 )
 
 
-async def release(connection: Connection, activity_id: uuid.UUID, *, events: str, now: datetime) -> None:
-    """Nothing holds what waits any more: times are planned again; events are started (`run`) or skipped (`skip`)."""
+async def skip_held_events(connection: Connection, activity_id: uuid.UUID, now: datetime) -> None:
+    """What the one who ended the hold said about them."""
+    await connection.execute(_SKIP_EVENTS, {"id": activity_id, "now": now})
+
+
+async def release(connection: Connection, activity_id: uuid.UUID) -> None:
+    """Nothing holds what waits any more: times are planned again, events are started."""
     await connection.execute(_RELEASE_TIMES, {"id": activity_id})
-    if events == "skip":
-        await connection.execute(_SKIP_EVENTS, {"id": activity_id, "now": now})
-    else:
-        await connection.execute(_RELEASE_EVENTS, {"id": activity_id})
+    await connection.execute(_RELEASE_EVENTS, {"id": activity_id})
 
 
 _COUNT_HELD = text(

@@ -197,12 +197,13 @@ async def wake_if_waiting(connection: Connection, activity_id: uuid.UUID) -> Non
 
 
 _WAKE_NOW = text(
-    "UPDATE trigger_state SET next_due_at = '-infinity' WHERE activity_id = :id AND next_due_at IS NOT NULL"
+    "UPDATE trigger_state SET next_due_at = least(next_due_at, clock_timestamp() - interval '5 s') "
+    "WHERE activity_id = :id AND next_due_at IS NOT NULL"
 )
 
 
 async def wake(connection: Connection, activity_id: uuid.UUID) -> None:
-    """Let the poller look at once: no tick comes for what waits now. The caller holds the lock."""
+    """Let the poller look at once, as if it were overdue: no tick comes for what waits now. The caller holds the lock."""
     await connection.execute(_WAKE_NOW, {"id": activity_id})
 
 

@@ -17,8 +17,9 @@ from activity_core.domain.documents import TimeTrigger
 from activity_core.errors import UnavailableError
 from activity_core.services.context import ContextError, ContextResolver
 from activity_core.services.deliveries import Attempt, Deliveries, RefusedDeliveryError, RetryDeliveryError
+from activity_core.services.planning import MAX_HEADS
 from activity_core.services.runs import Runs
-from activity_core.services.settle import MAX_HEADS, Settled, Settler
+from activity_core.services.settle import Settled, Settler
 from activity_core.services.starting import InFlight, Starting
 from activity_core.temporal.schedules import Schedules
 from activity_core.workflows import contracts as c
@@ -58,7 +59,9 @@ class FireStepsImpl(FireSteps):
     async def settle(self, given: c.SettleInput) -> c.SettleResult:
         tick = None if given.tick is None else ids.parse_nominal(given.tick)
         settled = await self._settler.settle(uuid.UUID(given.activity_id), tick, issue=True)
-        return c.SettleResult(None) if settled is None else _settle_result(settled)
+        if settled is None:
+            return c.SettleResult(None)
+        return _settle_result(settled, scheduled=tick is not None)
 
     @activity.defn(name="catch_up")
     async def catch_up(self, given: c.CatchUpInput) -> c.Done:
@@ -72,17 +75,18 @@ class FireStepsImpl(FireSteps):
         return c.AdoptResult(await self._starting.adopt(uuid.UUID(given.activity_id), given.key))
 
 
-def _settle_result(settled: Settled) -> c.SettleResult:
-    heads = [ids.format_nominal(head.scheduled_for) for head in settled.plan.heads[:MAX_HEADS]]
-    issue = [ids.format_nominal(time) for time in settled.issue]
-    trigger = settled.activity.trigger
+def _settle_result(settled: Settled, *, scheduled: bool) -> c.SettleResult:
+    """`scheduled`: by a fire of the schedule. Of those that catch-up asked for, each runs one."""
+    planned, trigger = settled.planned, settled.activity.trigger
+    heads = [ids.format_nominal(head.scheduled_for) for head in planned.plan.heads[:MAX_HEADS]]
+    issue = [ids.format_nominal(time) for time in planned.issue]
     if isinstance(trigger, TimeTrigger) and trigger.overlap_policy == "allow_all":
         result = c.SettleResult(None, heads, issue)
     else:
-        result = c.SettleResult(heads[0] if heads else None, [], issue)
-    if heads or settled.due_next is None:
+        result = c.SettleResult(next(iter(heads), None), [], issue, only_this=scheduled and planned.issued > 1)
+    if heads or planned.due_next is None:
         return result
-    return replace(result, wait_seconds=max(0.0, (settled.due_next - settled.through).total_seconds()))
+    return replace(result, wait_seconds=max(0.0, (planned.due_next - settled.through).total_seconds()))
 
 
 class RunStepsImpl(RunSteps):

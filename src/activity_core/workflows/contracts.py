@@ -31,12 +31,14 @@ class SettleInput:
 class SettleResult:
     """What to do now, nominal times as ISO. `head`: run it, and settle again after its end. `side_by_side`: start these
     too, all without waiting for their ends. `issue`: ask the schedule for these first, which brings fires that run them.
-    `wait_seconds`: when there is nothing to run now, the next time is due then."""
+    `wait_seconds`: when there is nothing to run now, the next time is due then. `only_this`: after the head comes another
+    fire, which has been asked for."""
 
     head: str | None
     side_by_side: list[str] = field(default_factory=list)
     issue: list[str] = field(default_factory=list)
     wait_seconds: float | None = None
+    only_this: bool = False
 
 
 @dataclass(frozen=True)

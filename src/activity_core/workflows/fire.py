@@ -11,7 +11,7 @@ from typing import Any
 
 from temporalio import workflow
 from temporalio.common import RetryPolicy, SearchAttributeKey, WorkflowIDReusePolicy
-from temporalio.exceptions import ActivityError, ChildWorkflowError, WorkflowAlreadyStartedError
+from temporalio.exceptions import ActivityError, ChildWorkflowError, WorkflowAlreadyStartedError, is_cancelled_exception
 
 with workflow.unsafe.imports_passed_through():
     from activity_core.domain import ids
@@ -40,7 +40,7 @@ class FireActivityWorkflow:
                 return c.Done()
             if settled.head is None:
                 await asyncio.sleep(settled.wait_seconds or 0)
-            elif not await self._run_head(given.activity_id, settled.head):
+            elif not await self._run_head(given.activity_id, settled.head) or settled.only_this:
                 return c.Done()
         return workflow.continue_as_new(given)
 
@@ -53,7 +53,9 @@ class FireActivityWorkflow:
                 start_to_close_timeout=timedelta(seconds=15),
                 retry_policy=RetryPolicy(initial_interval=timedelta(milliseconds=500), maximum_attempts=3),
             )
-        except ActivityError:
+        except ActivityError as error:
+            if is_cancelled_exception(error):
+                raise
             return False
         return True
 
@@ -92,7 +94,9 @@ class FireActivityWorkflow:
                 start_to_close_timeout=timedelta(seconds=15),
                 retry_policy=RetryPolicy(initial_interval=timedelta(milliseconds=500), maximum_attempts=3),
             )
-        except ActivityError:
+        except ActivityError as error:
+            if is_cancelled_exception(error):
+                raise
             return "unknown"
         return adopted.verdict
 

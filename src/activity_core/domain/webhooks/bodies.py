@@ -29,21 +29,17 @@ class Body:
 
 
 def decompress(raw: bytes, cap: int) -> bytes | Refused:
-    """Undo gzip. Never holds more than `cap` + 1 bytes of output."""
-    output, rest = bytearray(), raw
-    while True:
-        member = zlib.decompressobj(_GZIP)
-        try:
-            output += member.decompress(rest, cap + 1 - len(output))
-        except zlib.error:
-            return Refused("malformed_encoding", "the body is not what Content-Encoding: gzip says")
-        if len(output) > cap:
-            return Refused("too_large", f"the body has more than {cap} bytes when decompressed")
-        if not member.eof:
-            return Refused("malformed_encoding", "the gzip body ends too early")
-        rest = member.unused_data
-        if not rest:
-            return bytes(output)
+    """Undo gzip, of one member. Never holds more than `cap` + 1 bytes of output."""
+    member = zlib.decompressobj(_GZIP)
+    try:
+        output = member.decompress(raw, cap + 1)
+    except zlib.error:
+        return Refused("malformed_encoding", "the body is not what Content-Encoding: gzip says")
+    if len(output) > cap:
+        return Refused("too_large", f"the body has more than {cap} bytes when decompressed")
+    if not member.eof or member.unused_data:
+        return Refused("malformed_encoding", "the gzip body ends too early, or something follows it")
+    return output
 
 
 def read_body(request: WebhookRequest, *, cap: int, document_field: str | None = None) -> Body | Refused:

@@ -27,11 +27,15 @@ _NOT_IN_TYPE = re.compile(r"[^A-Za-z0-9_:/@+.-]+")
 _DOTS = re.compile(r"\.{2,}")
 
 
+_Change = Literal["", "dots", "tail"]
+_CHANGES: dict[str, _Change] = {"": "", "dots": "dots", "tail": "tail"}
+
+
 @dataclass(frozen=True, slots=True)
 class _Hole:
     place: Literal["header", "query", "data"]
     name: str
-    change: Literal["", "dots", "tail"]
+    change: _Change
 
     def __str__(self) -> str:
         return self.name if self.place == "data" else f"{self.place} {self.name}"
@@ -93,9 +97,10 @@ def identify(
 
 
 def _hole(text: str) -> _Hole:
-    place, _, change = text.partition("|")
-    if change not in ("", "dots", "tail"):
-        raise SchemeError(f"'{change[:40]}' is unknown; after '|' stands 'dots' or 'tail'")
+    place, _, written = text.partition("|")
+    change = _CHANGES.get(written)
+    if change is None:
+        raise SchemeError(f"'{written[:40]}' is unknown; after '|' stands 'dots' or 'tail'")
     if place.startswith("header:"):
         return _Hole("header", check_header_name(place.removeprefix("header:")), change)
     if place.startswith("query:") and place != "query:":
@@ -143,7 +148,7 @@ def _event_type(request: WebhookRequest, data: JsonValue, types: Sequence[TypeFr
     return Refused("missing_type", f"no event type is in {', nor in '.join(origin.text for origin in types) or 'it'}")
 
 
-def _fill(origin: Origin, request: WebhookRequest, data: JsonValue, *, strict: bool) -> str | None | Refused:
+def _fill(origin: Origin, request: WebhookRequest, data: JsonValue, *, strict: bool) -> str | Refused | None:
     """None when a hole has no value. `strict` is for ids, which are taken exactly or refused. In types, what is no text
     counts as missing, and characters that no type may have become `_`: an event isn't lost for a sender's odd name,
     and the data keeps it as it was."""
@@ -166,7 +171,7 @@ def _fill(origin: Origin, request: WebhookRequest, data: JsonValue, *, strict: b
     return "".join(filled)
 
 
-def _value(hole: _Hole, request: WebhookRequest, data: JsonValue) -> str | None | Refused:
+def _value(hole: _Hole, request: WebhookRequest, data: JsonValue) -> str | Refused | None:
     if hole.place == "header":
         return _header_text(request, hole.name)
     if hole.place == "query":
@@ -180,7 +185,7 @@ def _value(hole: _Hole, request: WebhookRequest, data: JsonValue) -> str | None 
     return None if value is None else str(value)
 
 
-def _header_text(request: WebhookRequest, name: str) -> str | None | Refused:
+def _header_text(request: WebhookRequest, name: str) -> str | Refused | None:
     value = request.header(name)
     if value is None or isinstance(value, Refused):
         return value
@@ -203,7 +208,7 @@ def _at(data: JsonValue, pointer: str) -> JsonValue:
     return data
 
 
-def _changed(value: str, change: str) -> str:
+def _changed(value: str, change: _Change) -> str:
     if change == "dots":
         return ".".join(step for step in value.split("/") if step)
     return re.split("[:/]", value)[-1] if change == "tail" else value

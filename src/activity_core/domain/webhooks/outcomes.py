@@ -84,7 +84,7 @@ class WebhookRequest:
     body: bytes = field(repr=False)
     query: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
-    def header(self, name: str) -> str | None | Refused:
+    def header(self, name: str) -> str | Refused | None:
         """The value without the white space around it; Refused when the header came twice, since two readers may then
         take different ones for true."""
         wanted = name.lower()

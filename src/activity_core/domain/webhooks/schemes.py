@@ -97,6 +97,8 @@ class Unsigned:
     """Anybody may send."""
 
 
+Keys = dict[int, bytes]  # by the position of the secret
+
 SharedSecret = Hmac | Stripe | Bearer | Basic | Unsigned
 
 
@@ -105,8 +107,8 @@ def verify(request: WebhookRequest, scheme: SharedSecret, secrets: Sequence[str]
     nothing. A signature is judged before its timestamp, so that `stale_timestamp` says that the sender is who it says."""
     if isinstance(scheme, Unsigned):
         return Verified()
-    keys = [_key(scheme, secret) for secret in secrets]
-    if not any(keys):
+    keys = {index: key for index, secret in enumerate(secrets) if (key := _key(scheme, secret))}
+    if not keys:
         return Refused("no_secret", "this source has no secret yet, so nothing can be verified")
     match scheme:
         case Hmac():
@@ -173,7 +175,7 @@ def _key(scheme: SharedSecret, secret: str) -> bytes | None:
         return None
 
 
-def _verify_hmac(request: WebhookRequest, scheme: Hmac, keys: list[bytes | None], now: datetime) -> Verified | Refused:
+def _verify_hmac(request: WebhookRequest, scheme: Hmac, keys: Keys, now: datetime) -> Verified | Refused:
     signature = request.header(scheme.header)
     if isinstance(signature, Refused):
         return signature
@@ -244,9 +246,7 @@ def _id_borders(scheme: Hmac) -> list[str]:
     return [character for character in (before, after) if character]
 
 
-def _verify_stripe(
-    request: WebhookRequest, scheme: Stripe, keys: list[bytes | None], now: datetime
-) -> Verified | Refused:
+def _verify_stripe(request: WebhookRequest, scheme: Stripe, keys: Keys, now: datetime) -> Verified | Refused:
     signature = request.header("Stripe-Signature")
     if isinstance(signature, Refused):
         return signature
@@ -268,9 +268,7 @@ def _verify_stripe(
     return fault or Verified(secret=matched, signed_at=datetime.fromtimestamp(int(times[0]), UTC))
 
 
-def _verify_credential(
-    request: WebhookRequest, header: str, prefix: str, keys: list[bytes | None]
-) -> Verified | Refused:
+def _verify_credential(request: WebhookRequest, header: str, prefix: str, keys: Keys) -> Verified | Refused:
     value = request.header(header)
     if isinstance(value, Refused):
         return value
@@ -282,23 +280,21 @@ def _verify_credential(
     given = hashlib.sha256(header_bytes(value[len(prefix) :].strip(" \t"))).digest()
     basic = prefix == "Basic "
     matched = None
-    for index, key in enumerate(keys):
-        expected = hashlib.sha256(base64.b64encode(key or b"") if basic else key or b"").digest()
-        if hmac.compare_digest(expected, given) and key and matched is None:
+    for index, key in keys.items():
+        expected = hashlib.sha256(base64.b64encode(key) if basic else key).digest()
+        if hmac.compare_digest(expected, given) and matched is None:
             matched = index
     if matched is None:
         return Refused("bad_signature", f"what {header} holds is no secret of this source")
     return Verified(secret=matched)
 
 
-def _match(
-    given: list[bytes], keys: list[bytes | None], signed: list[bytes], algorithm: Algorithm, encoding: str
-) -> int | None:
+def _match(given: list[bytes], keys: Keys, signed: list[bytes], algorithm: Algorithm, encoding: str) -> int | None:
     """The position of the first key that made one of the signatures. Goes through all keys and signatures, whatever
     matches, so that the time taken tells nothing."""
     matched: int | None = None
-    for index, key in enumerate(keys):
-        mac = hmac.new(key or b"none", digestmod=algorithm)
+    for index, key in keys.items():
+        mac = hmac.new(key, digestmod=algorithm)
         for piece in signed:
             mac.update(piece)
         digest = mac.digest()
@@ -306,7 +302,7 @@ def _match(
         upper = lower.upper() if encoding == "hex" else lower
         for signature in given:
             equal = hmac.compare_digest(lower, signature) | hmac.compare_digest(upper, signature)
-            if equal and key and matched is None:
+            if equal and matched is None:
                 matched = index
     return matched
 

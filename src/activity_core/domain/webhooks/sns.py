@@ -34,7 +34,7 @@ _SIGNED_FIELDS: dict[MessageType, tuple[str, ...]] = {
     "SubscriptionConfirmation": _CONFIRMATION,
     "UnsubscribeConfirmation": _CONFIRMATION,
 }
-_HASHES: dict[object, RsaHash] = {"1": "sha1", "2": "sha256"}
+_HASHES: dict[str, RsaHash] = {"1": "sha1", "2": "sha256"}
 _ARN = re.compile(r"arn:aws(?:-[a-z]+)*:sns:[a-z0-9-]+:[0-9]{12}:[A-Za-z0-9_-]{1,256}(?:\.fifo)?")
 _TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,6})?Z", re.ASCII)
 # Regions only: `sns.s3-us-west-2.amazonaws.com` would be somebody's bucket. Whole URLs, so that no parser can be tricked.
@@ -87,19 +87,21 @@ def read_message(body: bytes, scheme: Sns) -> SnsMessage | Refused:
         return Refused("malformed_message", f"'Type' must be one of {', '.join(_SIGNED_FIELDS)}")
     optional = {"Subject"} if document.get("Subject") is None else set()
     fields = [name for name in _SIGNED_FIELDS[kind] if name not in optional]
-    for name in (*fields, "SigningCertURL", "Signature"):
+    fields_read = (*fields, "SignatureVersion", "SigningCertURL", "Signature")
+    if not document.get("Signature"):
+        return Refused("missing_signature", "'Signature' is missing")
+    for name in fields_read:
         if not isinstance(document.get(name), str):
             return Refused("malformed_message", f"'{name}' must be a string")
-    text = {name: str(document[name]) for name in (*fields, "SigningCertURL", "Signature")}
+    text = {name: str(document[name]) for name in fields_read}
     if not _expected(text["TopicArn"], scheme.topics):
         return Refused("wrong_topic", "'TopicArn' is not among the topics of this source")
     if not is_certificate_url(text["SigningCertURL"]):
         return Refused("untrusted_url", "'SigningCertURL' is not a certificate on https://sns.<region>.amazonaws.com")
-    algorithm, signature, sent_at = _HASHES.get(document.get("SignatureVersion")), _base64(text["Signature"]), None
+    algorithm, signature = _HASHES.get(text["SignatureVersion"]), _base64(text["Signature"])
     if algorithm is None or signature is None:
         return Refused("malformed_signature", "'SignatureVersion' must be '1' or '2', and 'Signature' base64")
-    if _TIMESTAMP.fullmatch(text["Timestamp"]):
-        sent_at = _instant(text["Timestamp"])
+    sent_at = _instant(text["Timestamp"])
     if sent_at is None:
         return Refused("malformed_timestamp", "'Timestamp' must be like '2026-01-01T12:00:00.000Z'")
     signed = "".join(f"{name}\n{text[name]}\n" for name in fields).encode()
@@ -163,6 +165,8 @@ def _base64(text: str) -> bytes | None:
 
 def _instant(text: str) -> datetime | None:
     try:
+        if not _TIMESTAMP.fullmatch(text):
+            return None
         return datetime.fromisoformat(text).astimezone(UTC)
     except (ValueError, OverflowError):
         return None

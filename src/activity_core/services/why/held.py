@@ -10,12 +10,12 @@ from activity_core.services.why.answers import Action, Evidence, path_of
 from activity_core.store import activities, holds, time_rows
 from activity_core.store.activities import ActivityRecord, RevisionRecord
 from activity_core.store.database import Connection
-from activity_core.store.holds import FreezeRecord, PauseRecord
+from activity_core.store.holds import FreezeRecord, HoldRecord
 
 
-async def holding(connection: Connection, record: ActivityRecord, now: datetime) -> list[PauseRecord]:
+async def holding(connection: Connection, record: ActivityRecord, now: datetime) -> list[HoldRecord]:
     """What holds it now, whether or not a worker has looked since: its pause first."""
-    found: list[PauseRecord] = []
+    found: list[HoldRecord] = []
     pause = await holds.open_pause(connection, record.id)
     if pause is not None and (pause.until is None or pause.until > now):
         found.append(pause)
@@ -24,9 +24,9 @@ async def holding(connection: Connection, record: ActivityRecord, now: datetime)
     return found
 
 
-async def holding_at(connection: Connection, record: ActivityRecord, at: datetime, now: datetime) -> list[PauseRecord]:
+async def holding_at(connection: Connection, record: ActivityRecord, at: datetime, now: datetime) -> list[HoldRecord]:
     """What will hold it at an instant to come, as far as it is known now."""
-    found: list[PauseRecord] = []
+    found: list[HoldRecord] = []
     pause = await holds.open_pause(connection, record.id)
     if pause is not None and (pause.until is None or pause.until > max(at, now)):
         found.append(pause)
@@ -38,7 +38,7 @@ async def holding_at(connection: Connection, record: ActivityRecord, at: datetim
 
 async def held_between(
     connection: Connection, record: ActivityRecord, start: datetime, end: datetime
-) -> list[PauseRecord]:
+) -> list[HoldRecord]:
     """What held it at some instant of (start, end): a freeze, if the labels of a revision in force then matched."""
     found = [
         pause for pause in await holds.pauses_within(connection, record.id, start, end) if _overlaps(pause, start, end)
@@ -50,19 +50,19 @@ async def held_between(
     return sorted(found, key=lambda hold: hold.from_at)
 
 
-def ended_at(hold: PauseRecord) -> datetime | None:
+def ended_at(hold: HoldRecord) -> datetime | None:
     """When it ended or will end by itself; None: it lasts until somebody ends it."""
     return min((instant for instant in (hold.ended_at, hold.until) if instant is not None), default=None)
 
 
-def facts(hold: PauseRecord, now: datetime) -> say.HoldFacts:
+def facts(hold: HoldRecord, now: datetime) -> say.HoldFacts:
     end = ended_at(hold)
     over = end is not None and end <= now
     selector = hold.selector if isinstance(hold, FreezeRecord) else None
     return say.HoldFacts(hold.from_at, end if over else None, hold.until, hold.note, selector)
 
 
-def evidence(record: ActivityRecord, found: Sequence[PauseRecord], now: datetime) -> list[Evidence]:
+def evidence(record: ActivityRecord, found: Sequence[HoldRecord], now: datetime) -> list[Evidence]:
     """Begin and end of each."""
     shown = []
     for hold in found:
@@ -79,7 +79,7 @@ def evidence(record: ActivityRecord, found: Sequence[PauseRecord], now: datetime
     return shown
 
 
-async def ways_out(connection: Connection, record: ActivityRecord, found: Sequence[PauseRecord]) -> list[Action]:
+async def ways_out(connection: Connection, record: ActivityRecord, found: Sequence[HoldRecord]) -> list[Action]:
     """How to end what holds it now."""
     actions = []
     for hold in found:
@@ -93,7 +93,7 @@ async def ways_out(connection: Connection, record: ActivityRecord, found: Sequen
     return actions
 
 
-def _overlaps(hold: PauseRecord, start: datetime, end: datetime) -> bool:
+def _overlaps(hold: HoldRecord, start: datetime, end: datetime) -> bool:
     """Half-open: what was decided at the instant at which it began was not held by it."""
     ended = ended_at(hold)
     return hold.from_at < end and (ended is None or ended > start)

@@ -19,7 +19,7 @@ from activity_core.services.why.answers import Answer, Evidence, Neighbours, pat
 from activity_core.store import activities, backfills, trigger_state
 from activity_core.store.activities import ActivityRecord
 from activity_core.store.database import Connection
-from activity_core.store.holds import PauseRecord
+from activity_core.store.holds import HoldRecord
 
 # A revision's times are those of (in_force_from, in_force_until]: what falls on an edit is the old one's.
 _BEFORE = timedelta(microseconds=1)
@@ -125,7 +125,7 @@ async def _owed(connection: Connection, record: ActivityRecord, at: datetime, no
     return _with_holds(answer, record, holding, now)
 
 
-def _with_holds(answer: Answer, record: ActivityRecord, holding: list[PauseRecord], now: datetime) -> Answer:
+def _with_holds(answer: Answer, record: ActivityRecord, holding: list[HoldRecord], now: datetime) -> Answer:
     found = [*answer.evidence, *held.evidence(record, holding, now)]
     return replace(answer, evidence=sorted(found, key=lambda item: item.at))
 

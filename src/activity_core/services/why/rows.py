@@ -21,7 +21,7 @@ from activity_core.store.backfills import BackfillRecord
 from activity_core.store.database import Connection
 from activity_core.store.events import EventRecord
 from activity_core.store.evidence import OpenRun
-from activity_core.store.holds import FreezeRecord, PauseRecord
+from activity_core.store.holds import FreezeRecord, HoldRecord
 from activity_core.store.ledger import OccurrenceRecord
 from activity_core.store.runs import RunRecord
 from activity_core.store.tasks import TaskFilter
@@ -46,7 +46,7 @@ class _Case:
     covering: OccurrenceRecord | None = None
     original: RunRecord | None = None
     backfill: BackfillRecord | None = None
-    holds: list[PauseRecord] = field(default_factory=list)
+    holds: list[HoldRecord] = field(default_factory=list)
     open_runs: list[OpenRun] = field(default_factory=list)
     request_before: bool = False
     newer: say.NewerFacts | None = None
