@@ -566,12 +566,10 @@ async def _send_events(world: World) -> None:
 async def calm(world: World) -> None:
     """Nothing is held, no further time will be due, and what is asked of the consumer is done at once."""
     world.script.calm = True
-    response = await world.ask("list", "GET", "/v1/freezes?limit=500")
-    assert response is not None and response.status_code == 200, response
-    for freeze in response.json()["items"]:
+    for freeze in (await _must(world, "GET", "/v1/freezes?limit=500")).json()["items"]:
         if freeze["ended_at"] is None:
             await _must(world, "DELETE", f"/v1/freezes/{freeze['id']}")
-    for activity in await listed(world):
+    for activity in (await _must(world, "GET", "/v1/activities?limit=100")).json()["items"]:
         if activity["state"]["paused"]:
             await _must(world, "POST", f"/v1/activities/{activity['id']}/resume", {"events": "run"})
     for slug, document in world.documents.items():
@@ -588,11 +586,12 @@ async def calm(world: World) -> None:
             await _must(world, "PUT", f"/v1/activities/{slug}", document | {"trigger": trigger})
 
 
-async def _must(world: World, method: str, path: str, body: Any = None) -> None:
+async def _must(world: World, method: str, path: str, body: Any = None) -> httpx.Response:
     """A few times, as any client would; what came instead is in `failed`."""
-    for _ in range(5):
+    for _ in range(10):
         response = await world.ask("calm", method, path, body)
         if response is not None and response.status_code < 500:
             assert response.status_code < 300, (path, response.text)
-            return
+            return response
         await _pass(1)
+    raise AssertionError(f"no answer: {method} {path}: {world.failed[-1]}")

@@ -91,13 +91,17 @@ class Activity:
         found = {r.trigger.get("misfire_policy", "") for r in self.revisions if r.in_force(nominal, due)}
         return found | {h.on_misfire for h in self.holds if h.on_misfire and h.begin <= decided and h.end >= nominal}
 
-    def graces(self, instant: datetime) -> list[timedelta]:
-        """By the revision in force; by both when one has just followed the other."""
-        triggers = [r.trigger for r in self.revisions if r.in_force(instant, instant)]
-        return [timedelta(seconds=trigger.get("misfire_grace_seconds", 0)) for trigger in triggers]
+    def graces(self, row: dict[str, Any], instant: datetime) -> list[timedelta]:
+        return [timedelta(seconds=rules.get("misfire_grace_seconds", 0)) for rules in self._rules(row, instant)]
 
-    def limit(self, instant: datetime) -> int:
-        return min(int(r.trigger.get("catchup_limit", 10)) for r in self.revisions if r.in_force(instant, instant))
+    def limit(self, row: dict[str, Any], instant: datetime) -> int:
+        return min(int(rules.get("catchup_limit", 10)) for rules in self._rules(row, instant))
+
+    def _rules(self, row: dict[str, Any], instant: datetime) -> list[dict[str, Any]]:
+        """Of the revision in force, of both when one has just followed the other, and of that which the time was due under:
+        what waits for something else than the policy keeps its rules."""
+        own = [self.revisions[row["revision"] - 1]]
+        return [r.trigger for r in own + [r for r in self.revisions if r.in_force(instant, instant)]]
 
     def allowed_all(self, begin: datetime, end: datetime) -> bool:
         return any(r.trigger.get("overlap_policy") for r in self.revisions if r.in_force(begin, end))
@@ -226,22 +230,22 @@ def _time_outcome(activity: Activity, row: dict[str, Any]) -> Iterator[str]:
             "trigger_changed",
         ):
             yield f"not what becomes of a backfilled time: {_said(row)}"
-        if not earlier:
+        if row["triggered_by"] == "backfill" or not earlier:
             return
     policies = activity.policies(row, decided)
     late = decided - row["due_at"]
     if (outcome, code) in NEEDS:
         if NEEDS[outcome, code] not in policies:
             yield f"policies {policies}: {_said(row)}"
-        if code == "late" and late <= min(activity.graces(decided)):
+        if code == "late" and late <= min(activity.graces(row, decided)):
             yield f"within its grace: {_said(row)}"
-        if code == "overlap" and not _open_at(activity, row["due_at"], decided):
+        if code == "overlap" and not _open_at(activity, row["due_at"]):
             yield f"no run was open: {_said(row)}"
     elif outcome == "merged":
         if "compress" not in policies:
             yield f"policies {policies}: {_said(row)}"
     elif outcome == "started":
-        on_time = late <= max(activity.graces(decided))
+        on_time = late <= max(activity.graces(row, decided))
         if code not in ("on_time", "late") or (code == "on_time" and not on_time):
             yield f"{late} after it was due: {_said(row)}"
         if code == "late" and policies == {"skip"}:
@@ -252,8 +256,11 @@ def _time_outcome(activity: Activity, row: dict[str, Any]) -> Iterator[str]:
         yield f"not what becomes of a time: {_said(row)}"
 
 
-def _open_at(activity: Activity, instant: datetime, decided: datetime) -> bool:
+def _open_at(activity: Activity, instant: datetime) -> bool:
+    """Whether a run other than a backfilled one may have been taken to be open."""
     for run in activity.runs:
+        if run["triggered_by"] == "backfill":
+            continue
         late = timedelta(0) if run["status"] in ("completed", None) else SEEN_LATE
         if run["started_at"] <= instant < (run["finished_at"] or FOREVER) + late:
             return True
@@ -266,14 +273,14 @@ def limits(activity: Activity) -> Iterator[str]:
     for number, (_, _, row, outcome, _, decided) in enumerate(decisions):
         if outcome != "dropped":
             continue
-        cutoff = decided - min(activity.graces(decided))
+        cutoff = decided - min(activity.graces(row, decided))
         newer = [
             other
             for time, due, other, other_outcome, _, other_decided in decisions[number + 1 :]
             if due < cutoff and (other_outcome == "waiting" or other_decided >= decided)
         ]
-        if len(newer) < activity.limit(decided):
-            yield f"only {len(newer)} newer ones waited, limit {activity.limit(decided)}: {_said(row)}"
+        if len(newer) < activity.limit(row, decided):
+            yield f"only {len(newer)} newer ones waited, limit {activity.limit(row, decided)}: {_said(row)}"
 
 
 def overlaps(activity: Activity) -> Iterator[str]:

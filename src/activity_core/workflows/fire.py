@@ -72,7 +72,7 @@ class FireActivityWorkflow:
         """Start the head's run. True: the row was decided meanwhile; False: another fire has started it."""
         for reuse in (WorkflowIDReusePolicy.REJECT_DUPLICATE, WorkflowIDReusePolicy.ALLOW_DUPLICATE):
             try:
-                return await workflow.start_child_workflow(
+                started = await workflow.start_child_workflow(
                     c.RUN_WORKFLOW,
                     c.RunInput(activity_id, head),
                     id=ids.run_workflow_id(activity_id, head),
@@ -80,6 +80,8 @@ class FireActivityWorkflow:
                     parent_close_policy=workflow.ParentClosePolicy.ABANDON,
                     task_timeout=timedelta(seconds=10),
                 )
+                started.add_done_callback(_look_at_end)
+                return started
             except WorkflowAlreadyStartedError:
                 verdict = await self._adopt(activity_id, head)
                 if verdict != "restart":
@@ -99,6 +101,12 @@ class FireActivityWorkflow:
                 raise
             return "unknown"
         return adopted.verdict
+
+
+def _look_at_end(run: workflow.ChildWorkflowHandle[Any, Any]) -> None:
+    # else the end of a run that did not go well, and that is not awaited here, is logged as an error of ours
+    if not run.cancelled():
+        run.exception()
 
 
 def _tick() -> str | None:
