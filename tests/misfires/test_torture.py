@@ -139,8 +139,8 @@ def unexplained(world: World) -> Iterator[object]:
 
 # What the log may say with a traceback while something is away.
 EXPECTED = re.compile(
-    r"UnavailableError: (Postgres|Temporal) |schedule\.sync_failed: (tcp connect error|Timeout expired|schedule not found)"
-    r"|no_schedule: the activity has no"
+    r"UnavailableError: (Postgres|Temporal) |schedule\.sync_failed: (t.* error|Timeout expired|schedule not found)"
+    r"|RPCError: Timeout expired|no_schedule: the activity has no"
 )
 
 

@@ -532,18 +532,18 @@ HAPPENINGS: list[tuple[int, Callable[[World], Awaitable[None]]]] = [
 async def torture(world: World, seconds: float) -> None:
     """Let things happen for that long, then wait for the outages under way."""
     ends = now() + timedelta(seconds=seconds)
-    events = asyncio.create_task(_send_events(world))
-    while now() < ends:
-        await _pass(world.chance.uniform(0.1, 1.0))
-        weights = [weight for weight, _ in HAPPENINGS]
-        _, happening = world.chance.choices(HAPPENINGS, weights)[0]
-        await happening(world)
-        for outage in world.outages.values():
-            if outage.done():
-                outage.result()
-    await asyncio.gather(*world.outages.values())
-    world.epilogue = True
-    await events
+    async with asyncio.TaskGroup() as group:
+        group.create_task(_send_events(world))
+        while now() < ends:
+            await _pass(world.chance.uniform(0.1, 1.0))
+            weights = [weight for weight, _ in HAPPENINGS]
+            _, happening = world.chance.choices(HAPPENINGS, weights)[0]
+            await happening(world)
+            for outage in world.outages.values():
+                if outage.done():
+                    outage.result()
+        await asyncio.gather(*world.outages.values())
+        world.epilogue = True
 
 
 async def _send_events(world: World) -> None:

@@ -26,11 +26,12 @@ EVENTS_HELD = timedelta(seconds=3)
 
 @dataclass(frozen=True)
 class Revision:
-    """In force in (since, until]."""
+    """In force in (since, until]; its times are in the ledger up to `settled`."""
 
     document: dict[str, Any]
     since: datetime
     until: datetime
+    settled: datetime
 
     def in_force(self, begin: datetime, end: datetime) -> bool:
         return self.since <= end and begin <= self.until
@@ -47,7 +48,7 @@ class Revision:
         every = timedelta(seconds=trigger["every_seconds"])
         anchor = _instant(trigger["anchor"]) or EPOCH
         time = anchor + ((self.since - anchor) // every + 1) * every
-        while time <= self.until:
+        while time <= min(self.until, self.settled):
             if (_instant(trigger["start_at"]) or EPOCH) <= time <= (_instant(trigger["end_at"]) or FOREVER):
                 yield time
             time += every
@@ -68,6 +69,10 @@ class Hold:
             return True
         key, _, value = self.selector.partition("=")
         return labels.get(key) == value
+
+
+def _hold(begin: datetime, end: datetime | None, *more: Any) -> Hold:
+    return Hold(begin, end or FOREVER, *more)
 
 
 @dataclass
@@ -118,10 +123,10 @@ async def read(database_url: str) -> list[Activity]:
         rows = await connection.fetch("SELECT id, slug, deleted_at FROM activities ORDER BY created_at")
         found = {row[0]: Activity(*row) for row in rows}
         for row in await connection.fetch(
-            "SELECT r.activity_id, r.effective, r.in_force_from, coalesce(r.in_force_until, s.settled_through) "
+            "SELECT r.activity_id, r.effective, r.in_force_from, r.in_force_until, s.settled_through "
             "FROM activity_revisions r JOIN trigger_state s USING (activity_id) ORDER BY 1, r.revision"
         ):
-            found[row[0]].revisions.append(Revision(*list(row)[1:]))
+            found[row[0]].revisions.append(Revision(row[1], row[2], row[3] or FOREVER, row[4]))
         for row in await connection.fetch("SELECT * FROM occurrences ORDER BY due_at, id"):
             found[row["activity_id"]].rows.append(dict(row))
         for row in await connection.fetch(
@@ -130,12 +135,12 @@ async def read(database_url: str) -> list[Activity]:
             "ORDER BY r.started_at, r.scheduled_for"
         ):
             found[row["activity_id"]].runs.append(dict(row))
-        ends = "coalesce(least(ended_at, until), 'infinity')"
+        ends = "least(ended_at, until)"
         for row in await connection.fetch(f"SELECT activity_id, from_at, {ends}, on_misfire, events FROM pauses"):
-            found[row[0]].holds.append(Hold(*list(row)[1:]))
+            found[row[0]].holds.append(_hold(*list(row)[1:]))
         for row in await connection.fetch(f"SELECT from_at, {ends}, on_misfire, events, selector FROM freezes"):
             for activity in found.values():
-                activity.holds.append(Hold(*row))
+                activity.holds.append(_hold(*row))
         for row in await connection.fetch("SELECT activity_id, from_at, to_at FROM backfills"):
             found[row[0]].backfills.append((row[1], row[2]))
         return list(found.values())
@@ -291,12 +296,12 @@ def overlaps(activity: Activity) -> Iterator[str]:
         for other in activity.runs:
             if other is run or other["started_at"] > run["started_at"]:
                 continue
-            ended = other["finished_at"] or FOREVER
-            if ended > run["started_at"] and not (
-                run["kind"] == "time" and activity.allowed_all(run["started_at"], run["started_at"])
-            ):
-                if other["started_at"] == run["started_at"] and ended == other["started_at"]:
-                    continue
+            if run["kind"] == "time" and activity.allowed_all(run["started_at"], run["started_at"]):
+                continue
+            # started by a tick that was ahead of the clock, and ended before that instant: which was first is not known
+            if run["started_at"] == other["started_at"] and run["finished_at"] == run["started_at"]:
+                continue
+            if (other["finished_at"] or FOREVER) > run["started_at"]:
                 yield f"{_ran(run)} started beside {_ran(other)}"
 
 
