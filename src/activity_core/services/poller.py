@@ -76,11 +76,20 @@ class Poller:
             if self._heads.get(activity_id) != head:
                 continue
             if (activity_id, head) not in self._fired:
-                await self._temporal.start_fire(ids.fire_workflow_id(activity_id, head), str(activity_id))
-                self._fired[activity_id, head] = asyncio.get_running_loop().time()
+                await self._fire(activity_id, head)
             # a settle in the meantime may have found that there is none any more, or another
             if self._heads.get(activity_id) == head:
                 del self._heads[activity_id]
+
+    async def _fire(self, activity_id: uuid.UUID, head: datetime) -> None:
+        try:
+            await self._temporal.start_fire(ids.fire_workflow_id(activity_id, head), str(activity_id))
+        except UnavailableError:
+            raise
+        except Exception:  # one that can't be started must not hold up the others (I9): it is found again
+            log.exception("fire.start_failed", activity_id=str(activity_id))
+        else:
+            self._fired[activity_id, head] = asyncio.get_running_loop().time()
 
     async def _forget_begun(self) -> None:
         """Of the fires under way, those whose head waits no more, or has waited for too long."""

@@ -39,5 +39,6 @@ async def try_lock(connection: Connection, name: str) -> AsyncIterator[bool]:
     try:
         yield held
     finally:
-        if held:
+        # a session that Postgres dropped has lost its locks; to ask it for anything would hide what happened
+        if held and not connection.invalidated:
             await connection.execute(_UNLOCK, {"name": name})

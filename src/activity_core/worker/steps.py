@@ -67,7 +67,9 @@ class FireStepsImpl(FireSteps):
     async def catch_up(self, given: c.CatchUpInput) -> c.Done:
         times = [ids.parse_nominal(time) for time in given.times]
         if not await self._schedules.backfill(uuid.UUID(given.activity_id), times):
-            raise ApplicationError("the activity has no schedule", type="no_schedule", non_retryable=True)
+            raise ApplicationError(
+                "the activity has no schedule", type="no_schedule", non_retryable=True, category=EXPECTED
+            )
         return c.Done()
 
     @activity.defn(name="adopt")
