@@ -1,6 +1,7 @@
 """What is accepted runs, once, whatever goes down meanwhile."""
 
 import asyncio
+import contextlib
 import os
 import random
 import re
@@ -151,9 +152,11 @@ async def kill_tree(pid: int) -> None:
     tree = [pid]
     for parent in tree:
         for task in Path(f"/proc/{parent}/task").glob("*/children"):
-            tree += [int(child) for child in task.read_text().split()]
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has just ended by itself
+                tree += [int(child) for child in task.read_text().split()]
     for member in tree:
-        os.kill(member, 9)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(member, 9)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc to find the whole tree")
