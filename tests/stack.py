@@ -16,8 +16,7 @@ from uuid import uuid4
 import asyncpg
 import httpx
 
-from activity_core.dev import temporal as dev_temporal
-from activity_core.dev.child import Child, spawn, spawn_server
+from activity_core.dev.child import Child, spawn
 from activity_core.dev.ports import LOOPBACK, free_port
 from activity_core.dev.postgres import Postgres, create_database
 from activity_core.dev.temporal import TemporalDevServer
@@ -64,33 +63,14 @@ def with_chasm() -> bool:
     return os.environ.get(CHASM_VARIABLE) == "1"
 
 
-class ChasmDevServer(TemporalDevServer):
-    """The dev server of `activity-core dev`, with the second implementation of schedules switched on."""
-
-    async def start(self, *, headless: bool = True) -> None:
-        assert headless
-        command = [
-            *(str(dev_temporal._binary()), "server", "start-dev", "--headless"),
-            *("--db-filename", str(dev_temporal.database_file(self._home))),
-            *("--sqlite-pragma", "journal_mode=wal", "--sqlite-pragma", "synchronous=1"),
-            *("--ip", LOOPBACK, "--port", str(self._port), "--namespace", self._namespace, "--log-level", "error"),
-            *CHASM_FLAGS,
-        ]
-        for name in dev_temporal.SEARCH_ATTRIBUTES:
-            command += ["--search-attribute", f"{name}=Keyword"]
-        log = self._home / "logs" / "temporal.log"
-        self._child = await spawn_server("temporal", command, log=log, reach=self._home)
-        await self._until_ready()
-
-
 class Servers:
     """One embedded Postgres and one Temporal dev server on free ports, in `home`."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
         self.postgres = Postgres(home, port=free_port())
-        server = ChasmDevServer if with_chasm() else TemporalDevServer
-        self.temporal = server(home, port=free_port(), ui_port=0)
+        flags = CHASM_FLAGS if with_chasm() else ()
+        self.temporal = TemporalDevServer(home, port=free_port(), ui_port=0, flags=flags)
         self._template_lock = asyncio.Lock()
         self._has_template = False
 

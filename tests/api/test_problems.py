@@ -118,7 +118,8 @@ async def test_openapi_is_whole_and_says_what_is_answered(api: Api) -> None:
     for path in ("activities", "activities/{ref}", "activities/{ref}/why", "activities/{ref}/trigger", "consumers"):
         assert f"/v1/{path}" in schema["paths"]
     accept = schema["paths"]["/v1/events"]["post"]
-    assert set(accept["requestBody"]["content"]) == {"application/json", "application/cloudevents+json"}
+    types = ("application/json", "application/cloudevents+json", "application/cloudevents-batch+json")
+    assert set(accept["requestBody"]["content"]) == set(types)
     assert {"200", "202", "default"} <= set(accept["responses"])
 
     def check(path: str, answer: httpx.Response) -> None:

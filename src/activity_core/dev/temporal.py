@@ -4,6 +4,7 @@ import asyncio
 import shutil
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from temporalio.api.enums.v1 import IndexedValueType
@@ -21,15 +22,23 @@ READY_SECONDS = 60.0
 
 
 class TemporalDevServer:
-    """One server: its state in `home`/temporal.db, its log in `home`/logs. Ports: gRPC and web UI."""
+    """One server: its state in `home`/temporal.db, its log in `home`/logs. Ports: gRPC and web UI. `flags`: more of its own."""
 
     def __init__(
-        self, home: Path, *, port: int, ui_port: int, namespace: str = "default", on_spawn: OnSpawn = ignore_spawn
+        self,
+        home: Path,
+        *,
+        port: int,
+        ui_port: int,
+        namespace: str = "default",
+        flags: Sequence[str] = (),
+        on_spawn: OnSpawn = ignore_spawn,
     ) -> None:
         self._home = home
         self._port = port
         self._ui_port = ui_port
         self._namespace = namespace
+        self._flags = tuple(flags)
         self._on_spawn = on_spawn
         self._child: Child | None = None
 
@@ -50,6 +59,7 @@ class TemporalDevServer:
             # 2.2 times the runs/s of SQLite's defaults, and still whole after kill -9.
             *("--sqlite-pragma", "journal_mode=wal", "--sqlite-pragma", "synchronous=1"),
             *("--ip", LOOPBACK, "--port", str(self._port), "--namespace", self._namespace, "--log-level", "error"),
+            *self._flags,
             *(("--headless",) if headless else ("--ui-port", str(self._ui_port), "--ui-disable-news-fetch")),
         ]
         for name in SEARCH_ATTRIBUTES:
