@@ -1,6 +1,7 @@
 """The real supervisor over stand-ins for our four commands, with its real Postgres and Temporal, as a process."""
 
 import asyncio
+import contextlib
 import os
 import shlex
 import signal
@@ -142,4 +143,5 @@ async def start(data_dir: Path) -> AsyncIterator[Start]:
     for run in runs:
         await run.child.stop()
     for process in processes_of(data_dir):
-        process.kill()
+        with contextlib.suppress(psutil.NoSuchProcess):  # it may just have ended with its parent
+            process.kill()
