@@ -134,7 +134,8 @@ async def _look_at_others(connection: Connection, case: _Case) -> None:
         found = await evidence.runs_open_at(connection, row.activity_id, case.now, limit=BACKFILL_PARALLEL)
         case.open_runs = found if _blocked(case, len(found)) else []
         if row.kind == "manual" and row.plan_as == "wait":
-            case.request_before = await ledger.first_request(connection, row.activity_id) != row.id
+            first = await ledger.first_to_wait(connection, row.activity_id)
+            case.request_before = first is not None and first.id != row.id
     elif row.reason_code == "overlap":
         found = await evidence.runs_open_at(connection, row.activity_id, row.due_at, limit=MAX_OPEN_RUNS)
         case.open_runs = found
