@@ -1,6 +1,5 @@
 """Create, replace, delete and read activities. What must happen later (the schedule) is a generation in the same commit."""
 
-import hashlib
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +8,7 @@ from typing import Any
 
 from activity_core.domain import documents as docs
 from activity_core.domain import ids
-from activity_core.domain.json_values import JsonValue, canonical_json
+from activity_core.domain.json_values import JsonValue
 from activity_core.domain.planner import Decision
 from activity_core.domain.reading import consumer_references, read_activity
 from activity_core.domain.selectors import Selector
@@ -223,8 +222,7 @@ class Activities:
         async with self._database.begin() as connection:
             await side_by_side(connection, FREEZES)
             if idempotency_key is not None:
-                digest = hashlib.sha256(canonical_json(value)).digest()
-                answered = await idempotency.claim(connection, "activities", idempotency_key, digest)
+                answered = await idempotency.claim(connection, "activities", idempotency_key, value)
                 if answered is not None:
                     return Saved(await _reread(connection, uuid.UUID(answered.response["id"])), "created")
             saved = await put(connection, self._definitions, value, create_only=True)

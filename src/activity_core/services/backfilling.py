@@ -1,6 +1,5 @@
 """A user's backfill: run times of the past that did not run. What it writes are waiting rows; settle and gate do the rest."""
 
-import hashlib
 import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -20,7 +19,7 @@ from activity_core.domain.backfill import (
     plan_backfill,
 )
 from activity_core.domain.documents import Activity, times_of
-from activity_core.domain.json_values import JsonValue, canonical_json
+from activity_core.domain.json_values import JsonValue
 from activity_core.errors import ActivityDisabledError, Fault, GoneError, InvalidInputError, NotFoundError
 from activity_core.services import holds
 from activity_core.services.activities import find
@@ -90,7 +89,7 @@ class Backfilling:
         key = None if asked.dry_run else idempotency_key
         async with self._database.begin() as connection:
             if key is not None:
-                answered = await idempotency.claim(connection, SCOPE, key, _digest(record.id, asked))
+                answered = await idempotency.claim(connection, SCOPE, key, _request(record.id, asked))
                 if answered is not None:
                     return _of_json(record, asked, answered.response)
             made = await self._ask(connection, record, asked)
@@ -228,10 +227,9 @@ class Backfilling:
             yield connection, record
 
 
-def _digest(activity_id: uuid.UUID, asked: Asked) -> bytes:
-    request: dict[str, JsonValue] = {"id": str(activity_id)}
-    request |= {"from": asked.start.isoformat(), "to": asked.end.isoformat(), "note": asked.note}
-    return hashlib.sha256(canonical_json(request)).digest()
+def _request(activity_id: uuid.UUID, asked: Asked) -> JsonValue:
+    span = {"from": asked.start.isoformat(), "to": asked.end.isoformat()}
+    return {"id": str(activity_id), **span, "note": asked.note}
 
 
 def _as_json(made: Backfill) -> dict[str, Any]:

@@ -1,10 +1,9 @@
 """Create, replace, delete and read consumers."""
 
-import hashlib
 from dataclasses import dataclass
 
 from activity_core.domain import documents as docs
-from activity_core.domain.json_values import JsonValue, canonical_json
+from activity_core.domain.json_values import JsonValue
 from activity_core.domain.reading import read_consumer
 from activity_core.errors import Fault, InUseError, InvalidInputError, NotFoundError, RevisionMismatchError
 from activity_core.services.activities import as_sent
@@ -66,8 +65,7 @@ class Consumers:
         """Raises InvalidInputError, SlugTakenError, IdempotencyKeyReusedError."""
         async with self._database.begin() as connection:
             if idempotency_key is not None:
-                digest = hashlib.sha256(canonical_json(value)).digest()
-                answered = await idempotency.claim(connection, "consumers", idempotency_key, digest)
+                answered = await idempotency.claim(connection, "consumers", idempotency_key, value)
                 if answered is not None:
                     return SavedConsumer(await _reread(connection, answered.response["slug"]), "created")
             saved = await put(connection, value, create_only=True)

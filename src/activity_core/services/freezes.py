@@ -1,12 +1,11 @@
 """Freezes: a pause of every activity whose labels match, from an instant on."""
 
-import hashlib
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from activity_core.domain.json_values import JsonValue, canonical_json
+from activity_core.domain.json_values import JsonValue
 from activity_core.domain.selectors import SelectorError, parse_selector
 from activity_core.errors import Fault, InvalidInputError, NotFoundError
 from activity_core.services.activities import FREEZES
@@ -63,8 +62,7 @@ class Freezes:
                     on_misfire,
                     events,
                 ]
-                digest = hashlib.sha256(canonical_json(asked)).digest()
-                answered = await idempotency.claim(connection, "freezes", idempotency_key, digest)
+                answered = await idempotency.claim(connection, "freezes", idempotency_key, asked)
                 if answered is not None:
                     return await self._shown(connection, uuid.UUID(answered.response["id"]), now)
                 await idempotency.keep_response(connection, "freezes", idempotency_key, {"id": str(freeze_id)})
