@@ -91,7 +91,7 @@ async def test_two_migrations_at_once_wait_for_each_other(servers: Servers, empt
 async def test_a_migration_that_would_wait_for_a_lock_gives_up_soon_and_changes_nothing(servers: Servers) -> None:
     url = await servers.migrated_database()
     before = await described(url)
-    async with locked(url, "trigger_state"), asyncio.timeout(10):
+    async with locked(url, "occurrences"), asyncio.timeout(10):
         with pytest.raises(UnavailableError, match="holds a lock"):
             await asyncio.to_thread(migrate.downgrade, settings_of(url), "base")
     assert await described(url) == before
