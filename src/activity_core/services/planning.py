@@ -18,17 +18,20 @@ from activity_core.store.trigger_state import TriggerState
 MAX_ISSUED = 500
 # Runs that one fire starts side by side.
 MAX_HEADS = 100
+LOOK_AGAIN_SOON = timedelta(seconds=1)
+LOOK_AGAIN_LATE = timedelta(seconds=10)
 # Where the trigger has no times any more, those that wait are backfilled ones, which follow no policy.
 NO_TIMES = TimeTrigger()
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """`look_again`: something waits that may run soon. `due_next`: when the next of the times is due whose nominal time has
-    come. `issue`: times whose catch-up is to be asked of the schedule. `issued`: how many that was asked for wait."""
+    """`look_again`: when to look again at what waits and may run. `due_next`: when the next of the times is due, or misfired,
+    whose nominal time has come. `issue`: times whose catch-up is to be asked of the schedule. `issued`: how many that was
+    asked for wait."""
 
     plan: Plan = field(default_factory=Plan)
-    look_again: bool = False
+    look_again: datetime | None = None
     due_next: datetime | None = None
     issue: tuple[datetime, ...] = ()
     issued: int = 0
@@ -72,12 +75,24 @@ async def plan_waiting(
     blocked = not allow_all and any(run.ended is None for run in runs)
     return Planned(
         plan,
-        look_again=not blocked and any(row.time.due <= now for row in left),
-        due_next=min((row.time.due for row in left if row.time.due > now), default=None),
+        look_again=None if blocked else _look_again([row.time for row in left], now),
+        due_next=_due_next([row.time for row in left], timedelta(seconds=trigger.misfire_grace_seconds), now),
         # a fire that starts runs side by side starts many
         issue=tuple(to_issue[:: MAX_HEADS if allow_all else 1]),
         issued=sum(row.issued for row in left),
     )
+
+
+def _look_again(waiting: Sequence[WaitingTime], now: datetime) -> datetime | None:
+    """Soon for what has just fallen due, and later the longer it has waited: in a flood thousands wait for their turn, and
+    looking at each of them every second would take the time in which they could run."""
+    since = max((time.due for time in waiting if time.due <= now), default=None)
+    return None if since is None else now + min(max((now - since) / 4, LOOK_AGAIN_SOON), LOOK_AGAIN_LATE)
+
+
+def _due_next(waiting: Sequence[WaitingTime], grace: timedelta, now: datetime) -> datetime | None:
+    instants = (instant for time in waiting for instant in (time.due, time.due + (time.grace or grace)))
+    return min((instant for instant in instants if instant > now), default=None)
 
 
 async def _with_own_rules(

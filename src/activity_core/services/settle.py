@@ -23,7 +23,6 @@ from activity_core.store.trigger_state import TriggerState
 
 # A tick further ahead of Postgres's clock than this is not believed: a backfill of the future must not settle it.
 TICK_AHEAD = timedelta(seconds=5)
-LOOK_AGAIN = timedelta(seconds=1)
 # Times per transaction: what a year's outage of a minutely activity leaves must not be one statement.
 MAX_TIMES = 10_000
 DUE = ("due", "due, not decided yet")
@@ -77,7 +76,7 @@ async def settle_locked(
         through if behind else times.next_after(now) if times is not None else None,
         held.changes_at,
         planned.due_next,
-        now + LOOK_AGAIN if planned.look_again else None,
+        planned.look_again,
     ]
     await trigger_state.set_state(
         connection,
