@@ -3,6 +3,7 @@
 Anything raised that is not an `ActivityCoreError` is a bug.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -20,9 +21,10 @@ class ActivityCoreError(Exception):
 
     code = "error"
 
-    def __init__(self, detail: str) -> None:
+    def __init__(self, detail: str, faults: Sequence[Fault] = ()) -> None:
         super().__init__(detail)
         self.detail = detail
+        self.faults = list(faults)
 
 
 class InvalidInputError(ActivityCoreError):
@@ -31,8 +33,7 @@ class InvalidInputError(ActivityCoreError):
     code = "invalid_input"
 
     def __init__(self, faults: list[Fault], detail: str | None = None) -> None:
-        self.faults = faults
-        super().__init__(detail or "; ".join(f"{f.pointer or '/'}: {f.message}" for f in faults))
+        super().__init__(detail or "; ".join(f"{f.pointer or '/'}: {f.message}" for f in faults), faults)
 
 
 class MalformedBodyError(ActivityCoreError):
@@ -103,6 +104,18 @@ class UnavailableError(ActivityCoreError):
     """Postgres (or, where said, Temporal) can't be reached; the outcome may be unknown, and sending it again is safe."""
 
     code = "unavailable"
+
+
+class OverloadedError(ActivityCoreError):
+    """This sender sends faster than it may; the same request may be sent again after a while."""
+
+    code = "overloaded"
+
+
+class NotAuthenticError(ActivityCoreError):
+    """Nothing proves that the request comes from the source that it names."""
+
+    code = "not_authentic"
 
 
 class ConfigurationError(ActivityCoreError):

@@ -110,6 +110,8 @@ def _secrets(settings: Settings) -> list[str]:
     if at:
         userinfo = settings.database_url.get_secret_value().partition("://")[2].rpartition("@")[0]
         secrets.add(userinfo.partition(":")[2])
+    keys = settings.encryption_keys
+    secrets |= set() if keys is None else {text.strip() for text in keys.get_secret_value().split(",")}
     return sorted((text for text in secrets if len(text) >= _MIN_SECRET_LENGTH), key=len, reverse=True)
 
 

@@ -4,6 +4,7 @@ Everything below the entry point gets the values that it needs as arguments; not
 for `ACTIVITY_CORE_SECRET_*`, which belongs to the steps that use a secret.
 """
 
+import base64
 import ipaddress
 import os
 from pathlib import Path
@@ -17,6 +18,8 @@ from activity_core.errors import ConfigurationError
 PREFIX = "ACTIVITY_CORE_"
 
 _POSTGRES_SCHEMES = ("postgresql+asyncpg://", "postgresql://", "postgres://")
+
+KEY_BYTES = 32
 
 _WHAT_TO_SET = {
     "database_url": "the Postgres to use, e.g. postgresql://user:password@127.0.0.1:5432/activity_core",
@@ -47,6 +50,12 @@ class Settings(BaseSettings):
     max_request_bytes: int = Field(default=1024 * 1024, ge=1024)
     max_event_data_bytes: int = Field(default=256 * 1024, ge=1024)
 
+    # Base64 of 32 bytes each, comma-separated: the first seals secrets that are stored, all of them open.
+    encryption_keys: SecretStr | None = None
+    # Files named after the secrets that documents name, beside ACTIVITY_CORE_SECRET_<NAME>.
+    secrets_dir: Path | None = None
+    receipt_days: int = Field(default=30, ge=1, le=3_650)
+
     max_runs_in_flight: int = Field(default=100, ge=1, le=10_000)
     log_format: Literal["json", "console"] = "json"
 
@@ -55,6 +64,16 @@ class Settings(BaseSettings):
     def _is_postgres(cls, value: SecretStr) -> SecretStr:
         if not value.get_secret_value().startswith(_POSTGRES_SCHEMES):
             raise ValueError("it must begin with postgresql://")
+        return value
+
+    @field_validator("encryption_keys")
+    @classmethod
+    def _are_keys(cls, value: SecretStr | None) -> SecretStr | None:
+        for text in [] if value is None else value.get_secret_value().split(","):
+            if len(decoded_key(text)) != KEY_BYTES:
+                raise ValueError(
+                    "each key is the base64 of 32 random bytes, for example from `openssl rand -base64 32`"
+                )
         return value
 
     @model_validator(mode="after")
@@ -87,6 +106,12 @@ class Settings(BaseSettings):
         )
 
     @property
+    def encryption_key_bytes(self) -> tuple[bytes, ...]:
+        """The keys for stored secrets, the one that seals first."""
+        written = "" if self.encryption_keys is None else self.encryption_keys.get_secret_value()
+        return tuple(decoded_key(text) for text in written.split(",") if text)
+
+    @property
     def api_is_loopback(self) -> bool:
         return is_loopback(self.api_host)
 
@@ -102,6 +127,14 @@ class Settings(BaseSettings):
     @property
     def _url_without_scheme(self) -> str:
         return self.database_url.get_secret_value().partition("://")[2]
+
+
+def decoded_key(text: str) -> bytes:
+    """The bytes of an encryption key as it is written; none for what is no base64."""
+    try:
+        return base64.b64decode(text.strip(), validate=True)
+    except ValueError:
+        return b""
 
 
 def load_settings(**overrides: Any) -> Settings:

@@ -48,7 +48,7 @@ class Api:
 async def application(settings: Settings) -> AsyncIterator[Api]:
     database = Database(settings.asyncpg_url, pool_size=5, application_name="test-api")
     app = create_app(settings, database)
-    accepting = asyncio.create_task(app.state.services.acceptor.run())
+    accepting = asyncio.create_task(app.state.services.run())
     transport = httpx.ASGITransport(app)
     try:
         async with httpx.AsyncClient(transport=transport, base_url="http://api.test") as http:

@@ -394,7 +394,7 @@ def test_references_are_found_in_broken_documents_too() -> None:
     assert list(consumer_references(document)) == [("/tasks/0/consumer", "mailer")]
 
 
-@pytest.mark.parametrize("kind", [None, "Source", "Pod", 3])
+@pytest.mark.parametrize("kind", [None, "Connection", "Pod", 3])
 def test_a_document_needs_a_kind_we_know(kind: object) -> None:
     with pytest.raises(InvalidInputError) as caught:
         read_document({**CRON, "kind": kind})  # type: ignore[dict-item]  # what users write is not typed

@@ -17,18 +17,24 @@ from activity_core.api import (
     problems,
     services,
     simulate,
+    sources,
     tasks,
+    webhooks,
 )
 from activity_core.api.middleware import BodyGuard, RequestGuard
 from activity_core.api.params import check_url
 from activity_core.console import pages
+from activity_core.services import egress
+from activity_core.services.egress import Fetch
 from activity_core.settings import Settings
 from activity_core.store.database import Database
 from activity_core.temporal.client import Temporal
 
 
-def create_app(settings: Settings, database: Database, temporal: Temporal | None = None) -> FastAPI:
-    """The application on a migrated database. `app.state.services.acceptor.run()` must be running for POST /v1/events.
+def create_app(
+    settings: Settings, database: Database, temporal: Temporal | None = None, fetch: Fetch = egress.fetch
+) -> FastAPI:
+    """The application on a migrated database. `app.state.services.run()` must be running for POST /v1/events and webhooks.
 
     `temporal` is only asked by /readyz whether it is there.
     """
@@ -40,10 +46,11 @@ def create_app(settings: Settings, database: Database, temporal: Temporal | None
         redoc_url=None,
         redirect_slashes=False,
     )
-    app.state.services = services.build(settings, database, temporal)
+    app.state.services = services.build(settings, database, temporal, fetch)
     app.include_router(events.hot)
+    app.include_router(webhooks.router)
     for router in (
-        *(activities.router, consumers.router, consumers.apply_router, events.router),
+        *(activities.router, consumers.router, consumers.apply_router, sources.router, events.router),
         *(ledger.occurrences, ledger.runs, simulate.router, tasks.router, health.router, metrics.router),
         *(pausing.pausing, pausing.freezes, backfills.of_activity, backfills.router),
     ):

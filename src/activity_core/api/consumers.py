@@ -18,7 +18,7 @@ APPLY_BODY = {
         "documents": {
             "type": "array",
             "items": {
-                "oneOf": [{"$ref": "#/components/schemas/Activity"}, {"$ref": "#/components/schemas/HttpConsumer"}]
+                "oneOf": [{"$ref": f"#/components/schemas/{kind}"} for kind in ("Activity", "HttpConsumer", "Source")]
             },
             "description": "Each with its `kind`",
         },

@@ -18,6 +18,7 @@ from activity_core.domain.envelopes import (
     read_cloudevents,
     read_native,
 )
+from activity_core.domain.ids import DEFAULT_SOURCE
 from activity_core.domain.json_values import JsonValue
 from activity_core.errors import (
     ActivityCoreError,
@@ -28,10 +29,12 @@ from activity_core.errors import (
     UnavailableError,
     UnsupportedMediaTypeError,
 )
-from activity_core.services.accept import Accepted
+from activity_core.services.accept import Accepted, Cause
+from activity_core.services.causes import HEADER as RUN_ID
 
 NATIVE = "application/json"
 CLOUDEVENT = "application/cloudevents+json"
+RUN_ID_BYTES = RUN_ID.lower().encode()
 BATCH = "application/cloudevents-batch+json"
 
 ACCEPTED = {
@@ -137,18 +140,39 @@ async def accept_event(request: Request) -> Response:
     raw = await request.body()
     value = None if head.cloudevent and not raw else bodies.parse_body(raw)
     if head.media_type == BATCH:
-        return await _accept_batch(services, read_cloudevents(value))
+        cause = None if head.run_id is None else await _cause(services, head.run_id)
+        return await _accept_batch(services, read_cloudevents(value), cause)
     if head.cloudevent:
         envelope = read_binary_cloudevent(head.cloudevent, value)
     else:
         envelope = read_cloudevent(value) if head.media_type == CLOUDEVENT else _native(value)
+    await _check_source(services, envelope)
+    cause = None if head.run_id is None else await _cause(services, head.run_id)
     assigned = None if head.key is None or envelope.external_id is not None else params.read_idempotency_key(head.key)
-    accepted = await services.acceptor.accept(envelope, assigned_id=assigned)
+    accepted = await services.acceptor.accept(envelope, assigned_id=assigned, cause=cause)
     return Response(orjson.dumps(_shown(accepted)), 200 if accepted.duplicate else 202, media_type=NATIVE)
 
 
-async def _accept_batch(services: Services, batch: list[Envelope]) -> Response:
-    answers = await asyncio.gather(*(services.acceptor.accept(envelope) for envelope in batch), return_exceptions=True)
+async def _check_source(services: Services, envelope: Envelope) -> None:
+    """What names a source of signed webhooks must have passed its door: here anybody could take one of its ids."""
+    if envelope.cloudevents or envelope.source == DEFAULT_SOURCE or not await services.sources.known(envelope.source):
+        return
+    advice = f"'{envelope.source}' is a source of webhooks; send to /v1/webhooks/{envelope.source}, or name another"
+    raise InvalidInputError([Fault("/source", advice)])
+
+
+async def _cause(services: Services, run_id: str) -> Cause:
+    cause = await services.causes.of(run_id)
+    if cause is None:
+        message = "names no run; echo the header that came with the task, or leave it out"
+        raise InvalidInputError([Fault(f"/headers/{RUN_ID}", message)])
+    return cause
+
+
+async def _accept_batch(services: Services, batch: list[Envelope], cause: Cause | None) -> Response:
+    answers = await asyncio.gather(
+        *(services.acceptor.accept(envelope, cause=cause) for envelope in batch), return_exceptions=True
+    )
     unexpected = [a for a in answers if isinstance(a, BaseException) and not isinstance(a, ActivityCoreError)]
     if unexpected:
         raise unexpected[0]
@@ -186,12 +210,13 @@ class _Head(NamedTuple):
 
     media_type: str
     key: str | None
+    run_id: str | None
     cloudevent: dict[str, str]
 
 
 def _headers(request: Request) -> _Head:
     """Raises for what would be read wrongly."""
-    declared, key = NATIVE, None
+    declared, key, run_id = NATIVE, None, None
     attributes: dict[str, str] = {}
     if request.scope["query_string"]:
         raise InvalidInputError([Fault("/query", "there are no parameters here", "unknown_parameter")])
@@ -200,6 +225,8 @@ def _headers(request: Request) -> _Head:
             declared = NATIVE if value == b"application/json" else bodies.media_type(value.decode("latin-1"))
         elif name == b"idempotency-key":
             key = value.decode("latin-1")
+        elif name == RUN_ID_BYTES:
+            run_id = value.decode("latin-1")
         elif name.startswith(b"ce-"):
             attribute = name[3:].decode("latin-1")
             if attribute in attributes:
@@ -214,7 +241,7 @@ def _headers(request: Request) -> _Head:
         raise UnsupportedMediaTypeError(
             f"'{declared[:100]}' is not available; send {NATIVE}, {CLOUDEVENT}, {BATCH}, or ce-* headers with JSON"
         )
-    return _Head(declared, key, attributes)
+    return _Head(declared, key, run_id, attributes)
 
 
 def _native(value: JsonValue) -> Envelope:
@@ -232,6 +259,8 @@ async def list_events(
     use: Use,
     type_: Annotated[str | None, Query(alias="type")] = None,
     event_id: str | None = None,
+    status: views.EventStatus | None = None,
+    source: str | None = None,
     start: params.From = None,
     end: params.To = None,
     cursor: params.CursorText = None,
@@ -242,6 +271,8 @@ async def list_events(
     page = await use.reads.events(
         event_type=type_,
         event_id=event_id,
+        status=status,
+        source=source,
         accepted_from=start,
         accepted_to=end,
         cursor=params.read_cursor(cursor),

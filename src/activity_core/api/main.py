@@ -10,9 +10,9 @@ import uvicorn
 import uvloop
 
 from activity_core.api.app import create_app
+from activity_core.api.services import Services
 from activity_core.errors import ConfigurationError
 from activity_core.processes import run_until_stopped, watch_parent
-from activity_core.services.accept import Acceptor
 from activity_core.settings import Settings
 from activity_core.store import deployment
 from activity_core.store.database import Database
@@ -53,17 +53,17 @@ async def serve(settings: Settings) -> None:
         with listening_socket(settings.api_host, settings.api_port) as listener:
             server = _Server(_config(app))
             log.info("api.listening", host=settings.api_host, port=listener.getsockname()[1])
-            await run_until_stopped(_serve(server, listener, app.state.services.acceptor))
+            await run_until_stopped(_serve(server, listener, app.state.services))
     finally:
         await database.close()
 
 
-async def _serve(server: uvicorn.Server, listener: socket.socket, acceptor: Acceptor) -> None:
-    """Serve until cancelled. The acceptor outlives the requests: one that waits for its commit must get its answer.
+async def _serve(server: uvicorn.Server, listener: socket.socket, services: Services) -> None:
+    """Serve until cancelled. What commits them outlives the requests: one that waits for its commit must get its answer.
 
-    Raises what the acceptor died of.
+    Raises what that died of.
     """
-    committing = asyncio.create_task(acceptor.run())
+    committing = asyncio.create_task(services.run())
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     try:
         await asyncio.wait([serving, committing], return_when=asyncio.FIRST_COMPLETED)

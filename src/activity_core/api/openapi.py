@@ -8,6 +8,7 @@ from pydantic.json_schema import models_json_schema
 
 from activity_core.api.problems import MEDIA_TYPE, Problem
 from activity_core.domain.documents import Activity, HttpConsumer
+from activity_core.domain.webhooks.document import Source
 
 _REF = "#/components/schemas/{model}"
 _PROBLEM = {"description": "A problem", "content": {MEDIA_TYPE: {"schema": {"$ref": _REF.format(model="Problem")}}}}
@@ -35,7 +36,7 @@ def _schema(app: FastAPI) -> dict[str, Any]:
     components: dict[str, Any] = schema.setdefault("components", {}).setdefault("schemas", {})
     for name in _NOT_OURS:
         components.pop(name, None)
-    inputs = [(Activity, "validation"), (HttpConsumer, "validation"), (Problem, "serialization")]
+    inputs = [*((kind, "validation") for kind in (Activity, HttpConsumer, Source)), (Problem, "serialization")]
     _, made = models_json_schema(inputs, ref_template=_REF)  # type: ignore[arg-type]  # a list is invariant in its tuples
     components.update(made["$defs"])
     for path in schema["paths"].values():

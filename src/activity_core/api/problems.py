@@ -16,7 +16,7 @@ from activity_core.errors import ActivityCoreError, Fault, InvalidInputError
 MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER_SECONDS = "1"
 MAX_SHOWN = 1_000
-TRY_AGAIN = frozenset({"unavailable", "request_timeout"})
+TRY_AGAIN = frozenset({"unavailable", "request_timeout", "overloaded"})
 
 # code → (status, title). Every leaf of errors.py is here; a test holds the two together.
 STATUSES: Mapping[str, tuple[int, str]] = {
@@ -37,6 +37,8 @@ STATUSES: Mapping[str, tuple[int, str]] = {
     "disabled": (409, "The activity is disabled"),
     "task_not_open": (409, "The task's state does not allow it"),
     "revision_mismatch": (412, "Another revision is in force"),
+    "overloaded": (429, "Too many requests"),
+    "not_authentic": (401, "The request is not authentic"),
     "unavailable": (503, "Not available at the moment"),
     "configuration": (500, "The service is not set up correctly"),
     "error": (500, "The request failed"),
@@ -97,8 +99,7 @@ def problem(
 
 
 def of_error(error: ActivityCoreError, request_id: str, headers: Mapping[str, str] | None = None) -> Response:
-    faults = error.faults if isinstance(error, InvalidInputError) else ()
-    return problem(error.code, error.detail, request_id=request_id, faults=faults, headers=headers)
+    return problem(error.code, error.detail, request_id=request_id, faults=error.faults, headers=headers)
 
 
 def request_id_of(request: Request) -> str:

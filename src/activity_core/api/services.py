@@ -1,20 +1,29 @@
 """The use cases of an API process, wired once and passed to the routes as a value."""
 
+import asyncio
 from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import Depends, Request
 
+from activity_core.services import egress
 from activity_core.services.accept import Acceptor
 from activity_core.services.activities import Activities
 from activity_core.services.apply import Apply
 from activity_core.services.backfilling import Backfilling
+from activity_core.services.causes import Causes
 from activity_core.services.consumers import Consumers
 from activity_core.services.definitions import Definitions
+from activity_core.services.egress import Fetch
 from activity_core.services.freezes import Freezes
 from activity_core.services.pausing import Pausing
 from activity_core.services.reads import Reads
+from activity_core.services.receipts import Receipts
+from activity_core.services.receiving import Receiving
+from activity_core.services.secrets import Secrets
 from activity_core.services.simulating import Simulating
+from activity_core.services.sns import SnsCertificates
+from activity_core.services.sources import Sources
 from activity_core.services.tasks import Tasks
 from activity_core.services.triggering import Triggering
 from activity_core.services.why import Why
@@ -30,8 +39,12 @@ class Services:
     database: Database
     temporal: Temporal | None
     acceptor: Acceptor
+    causes: Causes
+    receipts: Receipts
+    receiving: Receiving
     activities: Activities
     consumers: Consumers
+    sources: Sources
     apply: Apply
     triggering: Triggering
     pausing: Pausing
@@ -42,16 +55,31 @@ class Services:
     tasks: Tasks
     why: Why
 
+    async def run(self) -> None:
+        """Commit what requests bring, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.acceptor.run())
+            group.create_task(self.receipts.run())
 
-def build(settings: Settings, database: Database, temporal: Temporal | None) -> Services:
+
+def build(settings: Settings, database: Database, temporal: Temporal | None, fetch: Fetch = egress.fetch) -> Services:
+    """`fetch` is the way to the public internet, for what senders have us call."""
     definitions = Definitions()
+    secrets = Secrets.of(settings)
+    acceptor = Acceptor(database, max_data_bytes=settings.max_event_data_bytes)
+    sources, receipts = Sources(database, secrets), Receipts(database)
+    certificates = SnsCertificates(fetch)
     return Services(
         database=database,
         temporal=temporal,
-        acceptor=Acceptor(database, max_data_bytes=settings.max_event_data_bytes),
+        acceptor=acceptor,
+        causes=Causes(database),
+        receipts=receipts,
+        receiving=Receiving(database, sources, acceptor, receipts, certificates, max_bytes=settings.max_request_bytes),
         activities=Activities(database, definitions),
         consumers=Consumers(database),
-        apply=Apply(database, definitions),
+        sources=sources,
+        apply=Apply(database, definitions, secrets),
         triggering=Triggering(database, definitions),
         pausing=Pausing(database, definitions),
         freezes=Freezes(database),

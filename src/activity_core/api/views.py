@@ -19,6 +19,7 @@ from activity_core.store.activities import ActivityRecord, RevisionRecord
 from activity_core.store.consumers import ConsumerRecord
 from activity_core.store.events import EventRecord
 from activity_core.store.ledger import LedgerRow
+from activity_core.store.receipts import ReceiptRecord
 from activity_core.store.tasks import RANKS, TERMINAL, AttemptRecord, TaskRecord
 
 Json = Any  # a stored JSON value
@@ -351,8 +352,13 @@ def occurrence(row: LedgerRow) -> OccurrenceOut:
     return OccurrenceOut(**values, slug=row.slug, event_id=row.event_id)
 
 
+ReceiptResult = Literal["accepted", "duplicate", "rejected", "handshake"]
+EventStatus = Literal["accepted", "routed", "dead_letter", "quarantined"]
+
+
 class EventItem(BaseModel):
-    """`external_id` is the id as the sender wrote it, `event_id` the one that is unique here."""
+    """`external_id` is the id as the sender wrote it, `event_id` the one that is unique here. `conflicts`: how often that
+    came again with other content. `causation_run_id`: the run that made it; `depth`: how many such steps lie behind it."""
 
     id: UUID
     event_id: str
@@ -361,15 +367,46 @@ class EventItem(BaseModel):
     type: str
     subject: str | None
     time: Instant | None
-    status: Literal["accepted", "routed", "dead_letter"]
+    status: EventStatus
     accepted_at: Instant
     routed_at: Instant | None
     dead_letter_reason: str | None
+    quarantine_reason: str | None
+    conflicts: int
+    causation_run_id: UUID | None
+    depth: int
+
+
+class ReceiptOut(BaseModel):
+    """One webhook request. `secret_id`: which of the source's secrets it was signed with. `conflict`: its id was there
+    with other content. Of a rejected request no body is kept, and nothing of it is shown."""
+
+    id: UUID
+    received_at: Instant
+    result: ReceiptResult
+    reason_code: str | None
+    reason: str | None
+    status: int
+    conflict: bool
+    event_uuid: UUID | None
+    external_id: str | None
+    event_type: str | None
+    secret_id: UUID | None
+    size_bytes: int
+    content_type: str | None
+    user_agent: str | None
+    request_id: str
+
+
+def receipt(record: ReceiptRecord) -> ReceiptOut:
+    names = ReceiptOut.model_fields.keys() - {"received_at"}
+    return ReceiptOut(received_at=record.received_at, **{name: getattr(record.receipt, name) for name in names})
 
 
 class EventOut(EventItem):
     data: Json
     occurrences: list[OccurrenceOut]
+    receipts: list[ReceiptOut]
 
 
 def event_item(record: EventRecord) -> EventItem:
@@ -378,11 +415,14 @@ def event_item(record: EventRecord) -> EventItem:
 
 def event(view: EventView) -> EventOut:
     occurrences = [occurrence(row) for row in view.occurrences]
-    return EventOut(**_event(view.event), data=view.event.data, occurrences=occurrences)
+    receipts = [receipt(record) for record in view.receipts]
+    return EventOut(**_event(view.event), data=view.event.data, occurrences=occurrences, receipts=receipts)
 
 
 def _event(record: EventRecord) -> dict[str, Any]:
-    status = "accepted" if record.routed_at is None else "dead_letter" if record.dead_letter_reason else "routed"
+    status = "dead_letter" if record.dead_letter_reason else "routed"
+    if record.routed_at is None:
+        status = "quarantined" if record.quarantine_reason else "accepted"
     names = EventItem.model_fields.keys() - {"status"}
     return {"status": status, **{name: getattr(record, name) for name in names}}
 

@@ -50,16 +50,16 @@ class ProblemError(CommandFailedError):
         self.problem = problem
         self.problem_code = str(problem.get("code", status))
         lines = [f"error: {self._headline()} ({self.problem_code})"]
-        lines += [f"  {fault.get('pointer') or '/'}: {fault.get('message')}" for fault in self.faults]
+        lines += [f"  {fault.get('pointer') or '/'}: {fault.get('message')}" for fault in self.told_faults]
         super().__init__(lines, exit_code=UNREACHABLE if status in (502, 503, 504) else REFUSED)
 
     def _headline(self) -> str:
         detail, title = str(self.problem.get("detail") or ""), str(self.problem.get("title") or "refused")
         # The detail of wrong input is its faults in one line, and each of them is to get a line of its own.
-        return title if not detail or any(str(fault.get("message")) in detail for fault in self.faults) else detail
+        return title if not detail or any(str(fault.get("message")) in detail for fault in self.told_faults) else detail
 
     @property
-    def faults(self) -> list[Mapping[str, Any]]:
+    def told_faults(self) -> list[Mapping[str, Any]]:
         faults = self.problem.get("errors", [])
         return [fault for fault in faults if isinstance(fault, dict)] if isinstance(faults, list) else []
 

@@ -106,7 +106,7 @@ def apply(
 def _in_files(problem: ProblemError, documents: Sequence[FileDocument]) -> CommandFailedError:
     """The problem with its `/documents/{n}/…` pointers turned into places in the files, in the order of the files."""
     faults = []
-    for fault in problem.faults:
+    for fault in problem.told_faults:
         found = _place(str(fault.get("pointer", "")), documents)
         if found is None:
             return problem

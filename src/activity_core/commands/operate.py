@@ -91,7 +91,7 @@ def resume(
     try:
         answer = Api(api_url).post("activities", ref, "resume", body=given(on_misfire=on_misfire, events=events))
     except ProblemError as problem:
-        if any(fault.get("pointer") == "/events" for fault in problem.faults):
+        if any(fault.get("pointer") == "/events" for fault in problem.told_faults):
             problem.lines.append("Say what becomes of the events that waited: add --events run or --events skip.")
         raise
     if output is Output.JSON:

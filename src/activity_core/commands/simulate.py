@@ -142,10 +142,10 @@ def _ask(
     try:
         return api.post("simulate", body={"trigger": trigger, **body})
     except ProblemError as problem:
-        if problem.status == 422 and problem.faults:
+        if problem.status == 422 and problem.told_faults:
             problem.lines = [
                 _fault(str(fault.get("pointer")), str(fault.get("message")), source.document, spans)
-                for fault in problem.faults
+                for fault in problem.told_faults
             ]
         raise
 

@@ -19,6 +19,7 @@ from typing import Any
 import httpx
 
 from activity_core.dev.child import Child, spawn
+from activity_core.dev.keys import encryption_key
 from activity_core.dev.ports import LOOPBACK, free_port, preferred_port, required_port
 from activity_core.dev.postgres import Postgres
 from activity_core.dev.state import DataDirectory
@@ -65,6 +66,11 @@ def run_dev(options: DevOptions, *, command_for: CommandFor | None = None, echo:
     except ConfigurationError as error:
         sys.stderr.write(f"activity-core dev: {error.detail}\n")
         return 1
+
+
+def _own_key(home: Path) -> dict[str, str]:
+    name = f"{PREFIX}ENCRYPTION_KEYS"
+    return {name: os.environ.get(name) or encryption_key(home)}
 
 
 def our_command(name: str) -> list[str]:
@@ -123,7 +129,7 @@ class _Supervisor:
                 group.create_task(self._start_postgres(self._postgres))
             if self._temporal is not None:
                 group.create_task(self._start_temporal(self._temporal))
-        own = self._own_settings(api_port)
+        own = self._own_settings(api_port) | _own_key(options.data_dir)
         environment = os.environ | own | {PARENT_PID_VARIABLE: str(os.getpid()), "PYTHONUNBUFFERED": "1"}
         await self._migrate(directory, environment)
         for name in SERVICES:

@@ -5,7 +5,7 @@ Requests that arrive together share one transaction: a commit costs a disk flush
 
 import asyncio
 import uuid
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,7 +13,14 @@ import structlog
 
 from activity_core.domain.envelopes import Envelope
 from activity_core.domain.json_values import canonical_json
-from activity_core.errors import ActivityCoreError, EventConflictError, Fault, InvalidInputError, UnavailableError
+from activity_core.errors import (
+    ActivityCoreError,
+    EventConflictError,
+    Fault,
+    InvalidInputError,
+    OverloadedError,
+    UnavailableError,
+)
 from activity_core.store import events
 from activity_core.store.database import Database
 from activity_core.store.events import KnownEvent, NewEvent
@@ -21,10 +28,16 @@ from activity_core.store.notify import EVENTS, notify
 
 BATCH = 500
 MAX_QUEUED = 10_000
+# Of one source: a noisy one must leave room for the others.
+MAX_QUEUED_PER_SOURCE = 2_000
+# So many events in a row may have made each other.
+MAX_DEPTH = 16
 NOTIFY_SECONDS = 0.005
 
 # SQLSTATE classes: data exception, program limit exceeded
 _ABOUT_VALUES = ("22", "54")
+
+_LOOP = f"loop: more than {MAX_DEPTH} events in a row were made by runs of each other; replay it to run it all the same"
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
@@ -38,33 +51,84 @@ class Accepted:
     duplicate: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """The run that made an event, and how many such steps lie behind it."""
+
+    run_id: uuid.UUID
+    depth: int
+
+
+class ContentConflictError(EventConflictError):
+    """The id is there with other content; `stored` is the event that stands."""
+
+    def __init__(self, detail: str, stored: Accepted) -> None:
+        super().__init__(detail)
+        self.stored = stored
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    new: NewEvent
+    outcome: "asyncio.Future[Accepted | ActivityCoreError]"
+
+
+class _Queues:
+    """What waits, by source: taken in turn, one of each, so that one that floods does not delay the others (I9)."""
+
+    def __init__(self) -> None:
+        self._by_source: OrderedDict[str, deque[_Waiting]] = OrderedDict()
+        self.size = 0
+
+    def add(self, waiting: _Waiting) -> None:
+        """Raises UnavailableError or OverloadedError when there is no room."""
+        if self.size >= MAX_QUEUED:
+            raise UnavailableError("too many events are waiting to be stored; send it again in a moment")
+        queue = self._by_source.setdefault(waiting.new.source, deque())
+        if len(queue) >= MAX_QUEUED_PER_SOURCE:
+            raise OverloadedError(f"too many events of '{waiting.new.source[:100]}' are waiting to be stored")
+        queue.append(waiting)
+        self.size += 1
+
+    def take(self, limit: int) -> list[_Waiting]:
+        taken: list[_Waiting] = []
+        while self._by_source and len(taken) < limit:
+            source, queue = self._by_source.popitem(last=False)
+            taken.append(queue.popleft())
+            if queue:
+                self._by_source[source] = queue
+        self.size -= len(taken)
+        return taken
+
+
 class Acceptor:
     """Accepts events in groups. One per API process; `run` must be running."""
 
     def __init__(self, database: Database, *, max_data_bytes: int) -> None:
         self._database = database
         self._max_data_bytes = max_data_bytes
-        self._queue: deque[tuple[NewEvent, asyncio.Future[Accepted | ActivityCoreError]]] = deque()
+        self._queues = _Queues()
         self._arrived = asyncio.Event()
         self._to_route = asyncio.Event()
 
-    async def accept(self, envelope: Envelope, *, assigned_id: str | None = None) -> Accepted:
+    async def accept(
+        self, envelope: Envelope, *, assigned_id: str | None = None, cause: Cause | None = None
+    ) -> Accepted:
         """Commit the event, or find it. `assigned_id`: the id to give when it came without one (R23).
 
-        Raises InvalidInputError, EventConflictError, or UnavailableError (the outcome is unknown: send it again).
+        Raises InvalidInputError, EventConflictError, OverloadedError, or UnavailableError (the outcome is unknown: send
+        it again).
         """
-        new = self._new_event(envelope, assigned_id)
-        if len(self._queue) >= MAX_QUEUED:
-            raise UnavailableError("too many events are waiting to be stored; send it again in a moment")
+        new = self._new_event(envelope, assigned_id, cause)
         outcome: asyncio.Future[Accepted | ActivityCoreError] = asyncio.get_running_loop().create_future()
-        self._queue.append((new, outcome))
+        self._queues.add(_Waiting(new, outcome))
         self._arrived.set()
         answer = await outcome
         if isinstance(answer, ActivityCoreError):
             raise answer
         return answer
 
-    def _new_event(self, envelope: Envelope, assigned_id: str | None) -> NewEvent:
+    def _new_event(self, envelope: Envelope, assigned_id: str | None, cause: Cause | None) -> NewEvent:
         external_id = envelope.external_id or assigned_id or f"evt_{uuid.uuid4().hex}"
         data = None if envelope.data is None else canonical_json(envelope.data).decode()
         if data is not None and len(data.encode()) > self._max_data_bytes:
@@ -80,6 +144,9 @@ class Acceptor:
             time=envelope.time,
             data=data,
             content_hash=envelope.content_hash(),
+            causation_run_id=None if cause is None else cause.run_id,
+            depth=0 if cause is None else min(cause.depth, MAX_DEPTH + 1),
+            dead_letter_reason=_LOOP if cause is not None and cause.depth > MAX_DEPTH else None,
         )
 
     async def run(self) -> None:
@@ -104,20 +171,20 @@ class Acceptor:
 
     async def _commit_loop(self) -> None:
         while True:
-            while not self._queue:
+            while not self._queues.size:
                 self._arrived.clear()
                 await self._arrived.wait()
-            batch = [self._queue.popleft() for _ in range(min(BATCH, len(self._queue)))]
+            batch = self._queues.take(BATCH)
             try:
-                answers = await self._commit([new for new, _ in batch])
+                answers = await self._commit([waiting.new for waiting in batch])
             except UnavailableError as error:
                 answers = [error] * len(batch)
             except Exception:
                 log.exception("events.batch_failed", size=len(batch))
-                answers = await self._one_by_one([new for new, _ in batch])
-            for (_, outcome), answer in zip(batch, answers, strict=True):
-                if not outcome.done():
-                    outcome.set_result(answer)
+                answers = await self._one_by_one([waiting.new for waiting in batch])
+            for waiting, answer in zip(batch, answers, strict=True):
+                if not waiting.outcome.done():
+                    waiting.outcome.set_result(answer)
 
     async def _one_by_one(self, batch: Sequence[NewEvent]) -> list[Accepted | ActivityCoreError]:
         """After a batch failed: only the event that broke it is refused."""
@@ -142,7 +209,11 @@ class Acceptor:
             inserted = await events.accept(connection, list(first.values()))
             others = [new.event_id for new in first.values() if new.id not in inserted]
             known = await events.known(connection, others) if others else {}
-            reopened = await events.reopen_undecided(connection, [k.id for k in known.values()]) if known else 0
+            reopened = 0
+            if known:
+                reopened = await events.reopen_undecided(
+                    connection, [k.id for k in known.values()], max_depth=MAX_DEPTH
+                )
         if inserted or reopened:
             self._to_route.set()
         by_event_id: dict[str, NewEvent | KnownEvent] = {
@@ -167,8 +238,9 @@ def _answer(
             f"event_id '{new.event_id}' belongs to the id '{stored.external_id}' of source '{stored.source}'"
         )
     if stored.content_hash != new.content_hash:
-        return EventConflictError(
-            f"event '{new.event_id}' was accepted before with other content; the first one stands"
+        return ContentConflictError(
+            f"event '{new.event_id}' was accepted before with other content; the first one stands",
+            Accepted(stored.id, stored.event_id, duplicate=True),
         )
     return Accepted(stored.id, stored.event_id, duplicate=True)
 

@@ -7,8 +7,9 @@ from activity_core.domain.documents import Activity, stored_activity
 from activity_core.domain.json_values import JsonValue
 from activity_core.domain.reading import read_document
 from activity_core.errors import Fault, InvalidInputError, SlugTakenError
-from activity_core.services import activities, consumers
+from activity_core.services import activities, consumers, sources
 from activity_core.services.definitions import Definitions
+from activity_core.services.secrets import Secrets
 from activity_core.store import activities as activity_store
 from activity_core.store import trigger_state
 from activity_core.store.database import Connection, Database
@@ -19,7 +20,7 @@ MAX_DOCUMENTS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What became of one document: `change` is created, replaced or unchanged. `activity` None: it is a consumer's."""
+    """What became of one document: `change` is created, replaced or unchanged. `activity` None: it is another kind's."""
 
     kind: str
     slug: str
@@ -33,9 +34,10 @@ class _DryRunError(Exception):
 
 
 class Apply:
-    def __init__(self, database: Database, definitions: Definitions) -> None:
+    def __init__(self, database: Database, definitions: Definitions, secrets: Secrets) -> None:
         self._database = database
         self._definitions = definitions
+        self._secrets = secrets
 
     async def apply(self, documents: Sequence[JsonValue], *, dry_run: bool) -> list[Applied]:
         """Create or replace every document, in the order given in the answer. References may point within the batch.
@@ -81,15 +83,17 @@ class Apply:
             value = documents[position]
             try:
                 kind = value.get("kind") if isinstance(value, dict) else None
-                if kind not in ("Activity", "Consumer"):
+                if kind not in ("Activity", "Consumer", "Source"):
                     read_document(value)
                 slug = value.get("slug") if isinstance(value, dict) else None
                 if isinstance(slug, str) and seen.setdefault((str(kind), slug), position) != position:
                     where = f"/documents/{seen[str(kind), slug]}"
                     raise InvalidInputError([Fault("/slug", f"'{slug}' is there already, at {where}")])
-                saved: activities.Saved | consumers.SavedConsumer
+                saved: activities.Saved | consumers.SavedConsumer | sources.SavedSource
                 if kind == "Consumer":
                     saved = await consumers.put(connection, value)
+                elif kind == "Source":
+                    saved = await sources.put(connection, self._secrets, value)
                 else:
                     saved = await activities.put(connection, self._definitions, value)
             except InvalidInputError as error:
@@ -97,7 +101,7 @@ class Apply:
                 faults.extend(Fault(prefix + fault.pointer, fault.message, fault.code) for fault in error.faults)
                 continue
             record = saved.record
-            definition = None if kind == "Consumer" else stored_activity(record.effective)
+            definition = stored_activity(record.effective) if kind == "Activity" else None
             applied[position] = Applied(str(kind), record.slug, saved.change, record.revision, definition)
         if faults:
             raise InvalidInputError(sorted(faults, key=lambda fault: fault.pointer))

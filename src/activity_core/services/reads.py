@@ -9,11 +9,12 @@ from datetime import datetime
 from activity_core.domain import ids
 from activity_core.errors import NotFoundError
 from activity_core.services.activities import find
-from activity_core.store import events, ledger, runs
+from activity_core.store import events, ledger, receipts, runs
 from activity_core.store.database import Connection, Database
 from activity_core.store.events import EventRecord
 from activity_core.store.ledger import LedgerRow, OccurrenceFilter
 from activity_core.store.paging import Cursor, Page
+from activity_core.store.receipts import ReceiptRecord
 from activity_core.store.runs import RunFilter, RunRecord
 
 _HASHED = re.compile(r"~sha256\.[0-9a-f]{64}")
@@ -29,6 +30,7 @@ class RunView:
 class EventView:
     event: EventRecord
     occurrences: Sequence[LedgerRow]
+    receipts: Sequence[ReceiptRecord]
 
 
 class Reads:
@@ -69,13 +71,16 @@ class Reads:
             event = await find_event(connection, ref)
             where = OccurrenceFilter(event_uuid=event.id)
             rows = await ledger.listed(connection, where, cursor=None, limit=500)
-        return EventView(event, rows.items)
+            kept = await receipts.listed(connection, event_uuid=event.id, cursor=None, limit=100)
+        return EventView(event, rows.items, kept.items)
 
     async def events(
         self,
         *,
         event_type: str | None,
         event_id: str | None,
+        status: str | None,
+        source: str | None,
         accepted_from: datetime | None,
         accepted_to: datetime | None,
         cursor: Cursor | None,
@@ -86,6 +91,8 @@ class Reads:
                 connection,
                 event_type=event_type,
                 event_id=None if event_id is None else stored_event_id(event_id),
+                status=status,
+                source=source,
                 accepted_from=accepted_from,
                 accepted_to=accepted_to,
                 cursor=cursor,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Select, bindparam, select, text
+from sqlalchemy import SMALLINT, Select, bindparam, select, text
 from sqlalchemy.dialects.postgresql import ARRAY, BYTEA, TEXT, TIMESTAMP, UUID
 
 from activity_core.store.database import Connection
@@ -27,6 +27,11 @@ class NewEvent:
     time: datetime | None
     data: str | None
     content_hash: bytes
+    causation_run_id: uuid.UUID | None = None
+    depth: int = 0
+    # A dead letter from the start is not routed.
+    dead_letter_reason: str | None = None
+    quarantine_reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,23 +59,37 @@ class EventRecord:
     routed_at: datetime | None
     route_attempts: int
     dead_letter_reason: str | None
+    quarantine_reason: str | None
+    route_as: str | None
+    route_activity_id: uuid.UUID | None
+    conflicts: int
+    causation_run_id: uuid.UUID | None
+    depth: int
 
 
 COLUMNS = [events.c[name] for name in EventRecord.__dataclass_fields__]
 
 _ACCEPT = text(
     """
-    INSERT INTO events (id, event_id, source, external_id, type, subject, "time", data, content_hash)
-    SELECT id, event_id, source, external_id, type, subject, "time", data::jsonb, content_hash
-    FROM unnest(:ids, :event_ids, :sources, :external_ids, :types, :subjects, :times, :datas, :hashes)
-      AS t(id, event_id, source, external_id, type, subject, "time", data, content_hash)
+    INSERT INTO events (id, event_id, source, external_id, type, subject, "time", data, content_hash, causation_run_id,
+                        depth, dead_letter_reason, quarantine_reason, routed_at, route_after)
+    SELECT id, event_id, source, external_id, type, subject, "time", data::jsonb, content_hash, causation_run_id,
+           depth, dead_letter_reason, quarantine_reason,
+           CASE WHEN dead_letter_reason IS NOT NULL THEN clock_timestamp() END,
+           CASE WHEN quarantine_reason IS NULL THEN clock_timestamp() ELSE 'infinity' END
+    FROM unnest(:ids, :event_ids, :sources, :external_ids, :types, :subjects, :times, :datas, :hashes, :causes, :depths,
+                :dead_letters, :quarantined)
+      AS t(id, event_id, source, external_id, type, subject, "time", data, content_hash, causation_run_id, depth,
+           dead_letter_reason, quarantine_reason)
     ON CONFLICT DO NOTHING
     RETURNING id
     """
 ).bindparams(
     bindparam("ids", type_=ARRAY(UUID())),
     *(bindparam(name, type_=ARRAY(TEXT())) for name in ("event_ids", "sources", "external_ids", "types")),
-    *(bindparam(name, type_=ARRAY(TEXT())) for name in ("subjects", "datas")),
+    *(bindparam(name, type_=ARRAY(TEXT())) for name in ("subjects", "datas", "dead_letters", "quarantined")),
+    bindparam("causes", type_=ARRAY(UUID())),
+    bindparam("depths", type_=ARRAY(SMALLINT())),
     bindparam("times", type_=ARRAY(TIMESTAMP(timezone=True))),
     bindparam("hashes", type_=ARRAY(BYTEA())),
 )
@@ -94,6 +113,10 @@ async def accept(connection: Connection, batch: Sequence[NewEvent]) -> set[uuid.
             "times": [row.time for row in rows],
             "datas": [row.data for row in rows],
             "hashes": [row.content_hash for row in rows],
+            "causes": [row.causation_run_id for row in rows],
+            "depths": [row.depth for row in rows],
+            "dead_letters": [row.dead_letter_reason for row in rows],
+            "quarantined": [row.quarantine_reason for row in rows],
         },
     )
     return set(result.scalars())
@@ -108,21 +131,43 @@ async def known(connection: Connection, event_ids: Sequence[str]) -> dict[str, K
 
 _REOPEN = text(
     """
-    UPDATE events SET routed_at = NULL, route_attempts = 0, route_after = clock_timestamp(), dead_letter_reason = NULL
+    UPDATE events SET routed_at = NULL, route_attempts = 0, route_after = clock_timestamp(), dead_letter_reason = NULL,
+      route_as = 'redelivery', route_activity_id = NULL
     WHERE id IN (
       SELECT e.id FROM events e
-      WHERE e.id = ANY(:ids) AND e.routed_at IS NOT NULL AND (e.dead_letter_reason IS NOT NULL OR EXISTS (
-        SELECT 1 FROM occurrences o WHERE o.event_uuid = e.id AND o.outcome IN ('disabled', 'filter_error', 'dead_letter')
-      ))
+      WHERE e.id = ANY(:ids) AND e.routed_at IS NOT NULL AND e.depth <= :max_depth
+        AND (e.dead_letter_reason IS NOT NULL OR EXISTS (
+          SELECT 1 FROM occurrences o
+          WHERE o.event_uuid = e.id AND o.outcome IN ('disabled', 'filter_error', 'dead_letter')))
       ORDER BY e.id FOR NO KEY UPDATE SKIP LOCKED
     )
     """
 ).bindparams(bindparam("ids", type_=ARRAY(UUID())))
 
 
-async def reopen_undecided(connection: Connection, ids: Sequence[uuid.UUID]) -> int:
-    """Let a redelivery decide again what was not final: disabled, filter_error and dead_letter. How many reopened."""
-    return (await connection.execute(_REOPEN, {"ids": list(ids)})).rowcount
+async def reopen_undecided(connection: Connection, ids: Sequence[uuid.UUID], *, max_depth: int) -> int:
+    """Let a redelivery decide again what was not final: disabled, filter_error and dead_letter, but for events deeper than
+    `max_depth`, which are a loop. How many reopened."""
+    return (await connection.execute(_REOPEN, {"ids": list(ids), "max_depth": max_depth})).rowcount
+
+
+_CONFLICT = text("UPDATE events SET conflicts = conflicts + 1 WHERE id = :id")
+
+
+async def count_conflict(connection: Connection, event_uuid: uuid.UUID) -> None:
+    """Its id came again with other content."""
+    await connection.execute(_CONFLICT, {"id": event_uuid})
+
+
+_DEPTH = text(
+    "SELECT coalesce(e.depth, 0) FROM activity_runs r LEFT JOIN events e ON e.id = r.event_uuid WHERE r.run_id = :run_id"
+)
+
+
+async def depth_behind(connection: Connection, run_id: uuid.UUID) -> int | None:
+    """How many events in a row, each made by a run of the one before, lie behind a run; None for an unknown run."""
+    depth: int | None = await connection.scalar(_DEPTH, {"run_id": run_id})
+    return depth
 
 
 def _query() -> Select[Any]:
@@ -139,23 +184,38 @@ async def by_event_id(connection: Connection, event_id: str) -> EventRecord | No
     return EventRecord(*row) if row else None
 
 
+# Written out, for the partial indexes ix_events_dead_letters, ix_events_quarantined and ix_events_unrouted.
+_STATUSES = {
+    "dead_letter": text("dead_letter_reason IS NOT NULL"),
+    "quarantined": text("routed_at IS NULL AND quarantine_reason IS NOT NULL"),
+    "accepted": text("routed_at IS NULL AND quarantine_reason IS NULL"),
+    "routed": text("routed_at IS NOT NULL AND dead_letter_reason IS NULL"),
+}
+
+
 async def listed(
     connection: Connection,
     *,
     event_type: str | None,
     event_id: str | None,
+    status: str | None = None,
+    source: str | None = None,
     accepted_from: datetime | None,
     accepted_to: datetime | None,
     cursor: Cursor | None,
     limit: int,
 ) -> Page[EventRecord]:
-    """Newest first; index ix_events_accepted_at_id, or the unique event_id."""
+    """Newest first; index ix_events_accepted_at_id, or that of what is asked for."""
     e = events.c
     query = _query()
     if event_type is not None:
         query = query.where(e.type == event_type)
     if event_id is not None:
         query = query.where(e.event_id == event_id)
+    if status is not None:
+        query = query.where(_STATUSES[status])
+    if source is not None:
+        query = query.where(e.source == source)
     if accepted_from is not None:
         query = query.where(e.accepted_at >= accepted_from)
     if accepted_to is not None:

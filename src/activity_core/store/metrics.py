@@ -86,13 +86,26 @@ _GAUGES: tuple[tuple[str, str, tuple[str, ...], str], ...] = (
         "events_unrouted",
         "Accepted events that have not been matched with activities yet.",
         (),
-        "SELECT count(*) FROM events WHERE routed_at IS NULL",
+        "SELECT count(*) FROM events WHERE routed_at IS NULL AND quarantine_reason IS NULL",
     ),
     (
         "events_unrouted_age_seconds",
         "Age of the oldest of them.",
         (),
-        "SELECT coalesce(extract(epoch FROM clock_timestamp() - min(accepted_at)), 0) FROM events WHERE routed_at IS NULL",
+        "SELECT coalesce(extract(epoch FROM clock_timestamp() - min(accepted_at)), 0) FROM events "
+        "WHERE routed_at IS NULL AND quarantine_reason IS NULL",
+    ),
+    (
+        "events_dead_letters",
+        "Events that could not be routed, or that make each other without end.",
+        (),
+        "SELECT count(*) FROM events WHERE dead_letter_reason IS NOT NULL",
+    ),
+    (
+        "events_quarantined",
+        "Events that their type's schema does not allow, kept back until somebody replays them.",
+        (),
+        "SELECT count(*) FROM events WHERE quarantine_reason IS NOT NULL",
     ),
     (
         "tasks_open",
@@ -107,8 +120,12 @@ _ADD = text(
 )
 _COUNTERS = text("SELECT name, value FROM counters")
 _COUNTED = {
-    "schedule_repairs": ("Schedules that were not as they had been written, and were put right.", "what"),
-    "run_repairs": ("Runs whose workflow ended without us, by the end that was written for them.", "status"),
+    "schedule_repairs": ("Schedules that were not as they had been written, and were put right.", ("what",)),
+    "webhook_requests": (
+        "Webhook requests by source and what became of them; with the receipts that were not written.",
+        ("source", "result", "reason_code"),
+    ),
+    "run_repairs": ("Runs whose workflow ended without us, by the end that was written for them.", ("status",)),
 }
 
 
@@ -125,9 +142,9 @@ async def read(connection: Connection) -> list[Metric]:
         samples = tuple(Sample(dict(zip(labels, row[:-1], strict=True)), float(row[-1] or 0)) for row in rows)
         found.append(Metric(name, "gauge", told, samples))
     counted = {row.name: row.value for row in await connection.execute(_COUNTERS)}
-    for name, (told, label) in _COUNTED.items():
+    for name, (told, labels) in _COUNTED.items():
         samples = tuple(
-            Sample({label: key.partition(":")[2]}, float(value))
+            Sample(dict(zip(labels, key.partition(":")[2].split("|"), strict=True)), float(value))
             for key, value in sorted(counted.items())
             if key.startswith(f"{name}:")
         )

@@ -18,6 +18,7 @@ from activity_core.services.deliveries import Deliveries
 from activity_core.services.gate import Gate
 from activity_core.services.http_calls import HttpCaller
 from activity_core.services.poller import Poller
+from activity_core.services.receipts import ReceiptJanitor
 from activity_core.services.reconcile import Reconcile
 from activity_core.services.runs import Runs
 from activity_core.services.schedules import ScheduleSync
@@ -106,6 +107,9 @@ async def serve(settings: Settings) -> None:
             _loop("poller", parts.poller.settle_overdue, lambda: asyncio.sleep(0.5)),
             _loop("fires", parts.poller.fire_heads, lambda: asyncio.sleep(0.2)),
             _loop("reconcile runs", parts.reconcile.runs, lambda: asyncio.sleep(15.0)),
+            _loop(
+                "receipts", ReceiptJanitor(database, days=settings.receipt_days).trim, lambda: asyncio.sleep(3_600.0)
+            ),
             _loop("reconcile tasks", parts.reconcile.tasks, lambda: asyncio.sleep(15.0)),
         )
     finally:

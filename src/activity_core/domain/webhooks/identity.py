@@ -2,10 +2,11 @@
 
 An origin is a text with holes: `{header:X-Event-Id}`, `{query:type}`, `{/data/id}` (a JSON pointer into the data). After
 `|` a value may be changed: `dots` makes `orders/create` into `orders.create`, `tail` takes what is after the last `:` or
-`/`. A pointer in a hole can't name a key with `|` or `}`.
+`/`. A pointer in a hole can't name a key with `|` or `}`. Users may also write a template with `${ CEL }`.
 """
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -13,12 +14,14 @@ from typing import Literal
 from activity_core.domain.event_types import EventTypeError, check_type
 from activity_core.domain.ids import IdError, check_external_id
 from activity_core.domain.json_values import JsonValue
+from activity_core.domain.templates import Template, TemplateError, compile_template
 from activity_core.domain.webhooks.outcomes import Refused, WebhookRequest, header_bytes
 from activity_core.domain.webhooks.schemes import SchemeError, check_header_name
 
 MAX_HOLES = 8
 MAX_ORIGIN_LENGTH = 512
 IDEMPOTENCY_KEY = "Idempotency-Key"
+SCOPE = frozenset({"header", "query", "data"})
 
 _HOLE = re.compile(r"\{([^{}]*)\}")
 _POINTER = re.compile(r"(?:/(?:[^~/]|~[01])*)+", re.DOTALL)
@@ -49,8 +52,16 @@ class Origin:
     parts: tuple[str | _Hole, ...]
 
 
-IdFrom = Origin
-TypeFrom = Origin
+@dataclass(frozen=True, slots=True)
+class TemplateOrigin:
+    """`${ CEL }` over `header` (those that came once, names in lower case), `query` (likewise) and `data`."""
+
+    text: str
+    template: Template
+
+
+IdFrom = Origin | TemplateOrigin
+TypeFrom = Origin | TemplateOrigin
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +84,16 @@ def from_template(text: str) -> Origin:
         raise SchemeError(f"at most {MAX_HOLES} holes")
     parts = [_hole(piece) if index % 2 else piece for index, piece in enumerate(pieces)]
     return Origin(text, tuple(part for part in parts if part))
+
+
+def from_cel(text: str) -> TemplateOrigin:
+    """Raises SchemeError saying what is wrong."""
+    if not text or len(text) > MAX_ORIGIN_LENGTH:
+        raise SchemeError(f"write 1 to {MAX_ORIGIN_LENGTH} characters")
+    try:
+        return TemplateOrigin(text, compile_template(text, variables=SCOPE))
+    except TemplateError as error:
+        raise SchemeError(str(error)) from error
 
 
 def from_header(name: str) -> Origin:
@@ -148,10 +169,38 @@ def _event_type(request: WebhookRequest, data: JsonValue, types: Sequence[TypeFr
     return Refused("missing_type", f"no event type is in {', nor in '.join(origin.text for origin in types) or 'it'}")
 
 
-def _fill(origin: Origin, request: WebhookRequest, data: JsonValue, *, strict: bool) -> str | Refused | None:
+def _rendered(origin: TemplateOrigin, request: WebhookRequest, data: JsonValue) -> str | None:
+    """None for what is no text: a path that isn't there is as a header that isn't."""
+    try:
+        value = origin.template.render({**_singles(request), "data": data})
+    except TemplateError:
+        return None
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        return None
+    return str(value)
+
+
+def _singles(request: WebhookRequest) -> dict[str, dict[str, str]]:
+    """Headers and query parameters that came once: of those that came twice nobody can say which is meant."""
+    names = Counter(name.lower() for name, _ in request.headers)
+    headers = {
+        name.lower(): header_bytes(value).decode(errors="replace").strip(" \t")
+        for name, value in request.headers
+        if names[name.lower()] == 1
+    }
+    asked = Counter(name for name, _ in request.query)
+    return {"header": headers, "query": {name: value for name, value in request.query if asked[name] == 1}}
+
+
+def _fill(
+    origin: Origin | TemplateOrigin, request: WebhookRequest, data: JsonValue, *, strict: bool
+) -> str | Refused | None:
     """None when a hole has no value. `strict` is for ids, which are taken exactly or refused. In types, what is no text
     counts as missing, and characters that no type may have become `_`: an event isn't lost for a sender's odd name,
     and the data keeps it as it was."""
+    if isinstance(origin, TemplateOrigin):
+        rendered = _rendered(origin, request, data)
+        return rendered if rendered is None or strict else _as_type(rendered)
     filled = []
     for part in origin.parts:
         if isinstance(part, str):
@@ -164,11 +213,16 @@ def _fill(origin: Origin, request: WebhookRequest, data: JsonValue, *, strict: b
             return None
         value = _changed(value, part.change)
         if not strict:
-            value = _DOTS.sub(".", _NOT_IN_TYPE.sub("_", value)).strip(".")
-            if not value:
+            cleaned = _as_type(value)
+            if cleaned is None:
                 return None
+            value = cleaned
         filled.append(value)
     return "".join(filled)
+
+
+def _as_type(value: str) -> str | None:
+    return _DOTS.sub(".", _NOT_IN_TYPE.sub("_", value)).strip(".") or None
 
 
 def _value(hole: _Hole, request: WebhookRequest, data: JsonValue) -> str | Refused | None:

@@ -1,0 +1,111 @@
+"""/v1/webhooks/{source}: what others send, in their own form and signed in their own way."""
+
+from typing import Any
+from urllib.parse import parse_qsl
+
+import orjson
+from fastapi import APIRouter, Request, Response
+
+from activity_core.api import problems
+from activity_core.api.services import Services
+from activity_core.domain.webhooks.handshakes import Reply
+from activity_core.domain.webhooks.outcomes import Refused, WebhookRequest
+from activity_core.errors import (
+    BodyTooLargeError,
+    Fault,
+    InvalidInputError,
+    NotAuthenticError,
+    UnsupportedMediaTypeError,
+)
+from activity_core.services.causes import HEADER as RUN_ID
+from activity_core.services.receiving import Received
+
+MAX_QUERY_FIELDS = 100
+
+_ACCEPTED = {
+    "type": "object",
+    "title": "ReceivedWebhook",
+    "required": ["id", "event_id", "status", "conflict"],
+    "properties": {
+        "id": {"type": "string", "format": "uuid"},
+        "event_id": {"type": "string"},
+        "status": {"enum": ["accepted", "duplicate"]},
+        "conflict": {"type": "boolean", "description": "The id was there with other content, which stands"},
+    },
+}
+_DOCS: dict[str, Any] = {
+    "requestBody": {"required": False, "content": {"*/*": {"schema": {}}}},
+    "responses": {
+        "202": {"description": "Committed", "content": {"application/json": {"schema": _ACCEPTED}}},
+        "200": {
+            "description": "It was there already, or this was a handshake",
+            "content": {"application/json": {"schema": {"oneOf": [_ACCEPTED, {"type": "object"}]}}},
+        },
+    },
+}
+
+router = APIRouter(prefix="/v1/webhooks", tags=["events"])
+
+
+@router.post("/{source}", status_code=202, response_model=None, openapi_extra=_DOCS)
+async def receive_webhook(source: str, request: Request) -> Response:
+    """Verify, answer handshakes, accept. 401: not signed as the source says. 2xx: committed; 503: send it again."""
+    services: Services = request.app.state.services
+    live = await services.receiving.source(source)
+    request_id = problems.request_id_of(request)
+    try:
+        body = await request.body()
+    except BodyTooLargeError as error:
+        refused = Refused("too_large", error.detail)
+        await services.receiving.refuse(live, _as_sent(request, b""), request_id=request_id, refused=refused)
+        raise
+    named = request.headers.get(RUN_ID)
+    cause = None if named is None else await services.causes.of(named)
+    answer = await services.receiving.receive(live, _as_sent(request, body), request_id=request_id, cause=cause)
+    return _response(answer)
+
+
+@router.options("/{source}", response_model=None)
+async def validate_webhook(source: str, request: Request) -> Response:
+    """CloudEvents abuse protection: a sender asks whether its events are welcome here."""
+    services: Services = request.app.state.services
+    live = await services.receiving.source(source)
+    return _response(services.receiving.options(live, _as_sent(request, b"")))
+
+
+def _as_sent(request: Request, body: bytes) -> WebhookRequest:
+    query = request.scope["query_string"].decode("latin-1")
+    try:
+        fields = parse_qsl(query, keep_blank_values=True, max_num_fields=MAX_QUERY_FIELDS)
+    except ValueError as error:
+        raise InvalidInputError([Fault("/query", f"write {MAX_QUERY_FIELDS} parameters at most")]) from error
+    headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in request.scope["headers"])
+    return WebhookRequest(request.method, headers, body, tuple(fields))
+
+
+def _response(answer: Received | Reply | Refused) -> Response:
+    """Raises for a refusal: its family is the problem's code, its reason_code that of the fault."""
+    if isinstance(answer, Reply):
+        return Response(answer.body, answer.status, dict(answer.headers), answer.media_type)
+    if isinstance(answer, Refused):
+        raise _problem(answer)
+    accepted = answer.accepted
+    shown = {
+        "id": str(accepted.id),
+        "event_id": accepted.event_id,
+        "status": "duplicate" if accepted.duplicate else "accepted",
+        "conflict": answer.conflict,
+    }
+    return Response(orjson.dumps(shown), 200 if accepted.duplicate else 202, media_type="application/json")
+
+
+def _problem(refused: Refused) -> Exception:
+    fault = Fault("", refused.message, refused.reason_code)
+    match refused.family:
+        case "not_authentic":
+            return NotAuthenticError(refused.message, [fault])
+        case "unsupported":
+            return UnsupportedMediaTypeError(refused.message, [fault])
+        case "too_large":
+            return BodyTooLargeError(refused.message, [fault])
+    return InvalidInputError([fault])

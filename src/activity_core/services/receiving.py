@@ -1,0 +1,212 @@
+"""A webhook request, from the door to its answer: who sent it, what it is, and a receipt of what became of it."""
+
+import re
+import time
+import uuid
+from collections import OrderedDict
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from activity_core.domain.envelopes import Envelope
+from activity_core.domain.webhooks import handshakes, receiving
+from activity_core.domain.webhooks.handshakes import ConfirmSubscription, Reply
+from activity_core.domain.webhooks.outcomes import Refused, WebhookRequest
+from activity_core.domain.webhooks.receiving import Delivery, SnsTrust
+from activity_core.domain.webhooks.sns import Sns
+from activity_core.errors import ActivityCoreError, InvalidInputError, NotFoundError, OverloadedError
+from activity_core.services.accept import Accepted, Acceptor, Cause, ContentConflictError
+from activity_core.services.receipts import Receipts
+from activity_core.services.sns import SnsCertificates
+from activity_core.services.sources import LiveSource, Sources
+from activity_core.store import events
+from activity_core.store.database import Database
+from activity_core.store.receipts import NewReceipt
+
+MAX_NOTED = 200
+MAX_BUCKETS = 1_000
+
+_NOT_PRINTABLE = re.compile(r"[^ -~]")
+# What comes after the family in the status line is the API's.
+STATUSES = {"not_authentic": 401, "unsupported": 415, "too_large": 413, "malformed": 422}
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """The request is an event. `conflict`: its id was there with other content, which stands."""
+
+    accepted: Accepted
+    conflict: bool = False
+
+
+Answer = Received | Reply | Refused
+
+
+class Receiving:
+    def __init__(
+        self,
+        database: Database,
+        sources: Sources,
+        acceptor: Acceptor,
+        receipts: Receipts,
+        certificates: SnsCertificates,
+        *,
+        max_bytes: int,
+    ) -> None:
+        self._database = database
+        self._sources = sources
+        self._acceptor = acceptor
+        self._receipts = receipts
+        self._certificates = certificates
+        self._max_bytes = max_bytes
+        self._rates = _Rates()
+
+    async def source(self, slug: str) -> LiveSource:
+        """Raises NotFoundError, and UnavailableError when its secrets can't be had."""
+        live = await self._sources.live(slug)
+        if live is None:
+            raise NotFoundError(f"there is no source '{slug[:100]}'; PUT /v1/sources/{{slug}} makes one")
+        return live
+
+    async def receive(
+        self, live: LiveSource, request: WebhookRequest, *, request_id: str, cause: Cause | None = None
+    ) -> Answer:
+        """Judge the request, accept its event, keep a receipt. Raises what `Acceptor.accept` raises, and OverloadedError
+        for a source that sends faster than it may; of each a receipt is kept as well."""
+        judged: Delivery | Answer | None = None
+        try:
+            self._rates.take(live)
+            judged = await self._judge(live, request)
+            answer = await self._accept(live, judged, cause) if isinstance(judged, Delivery) else judged
+        except ActivityCoreError as error:
+            await self._note(live, request, request_id, judged, error)
+            raise
+        await self._note(live, request, request_id, judged, answer)
+        return answer
+
+    def options(self, live: LiveSource, request: WebhookRequest) -> Reply | Refused:
+        """The answer to a CloudEvents sender that asks for consent."""
+        return handshakes.cloudevents_validation(
+            request,
+            allowed_origins=live.allowed_origins,
+            per_minute=None if live.rate_per_second is None else live.rate_per_second * 60,
+        )
+
+    async def refuse(self, live: LiveSource, request: WebhookRequest, *, request_id: str, refused: Refused) -> None:
+        """Keep a receipt of a request whose body was not even read to its end."""
+        await self._note(live, request, request_id, refused, refused)
+
+    async def _judge(self, live: LiveSource, request: WebhookRequest) -> Delivery | Reply | Refused:
+        scheme, trust = live.source.scheme, None
+        if isinstance(scheme, Sns):
+            trust = await self._certificates.trust(request, scheme)
+        outcome = _received(live, request, self._max_bytes, trust)
+        if not isinstance(outcome, ConfirmSubscription):
+            return outcome
+        if await self._certificates.confirm(outcome.url):
+            return Reply("sns_subscribed")
+        return Refused("malformed_handshake", "the subscription could not be confirmed at its SubscribeURL")
+
+    async def _accept(self, live: LiveSource, delivery: Delivery, cause: Cause | None) -> Received:
+        envelope = Envelope(
+            external_id=delivery.external_id,
+            source=live.slug,
+            type=delivery.type,
+            subject=None,
+            # what is signed is when the attempt was made, and differs from one to the next
+            time=None,
+            data=delivery.data,
+            cloudevents=False,
+        )
+        try:
+            return Received(await self._acceptor.accept(envelope, cause=cause))
+        except ContentConflictError as conflict:
+            async with self._database.session() as connection:
+                await events.count_conflict(connection, conflict.stored.id)
+            return Received(conflict.stored, conflict=True)
+
+    async def _note(
+        self,
+        live: LiveSource,
+        request: WebhookRequest,
+        request_id: str,
+        judged: Delivery | Answer | None,
+        end: Answer | ActivityCoreError,
+    ) -> None:
+        result, status, reason_code, reason = _result(end)
+        delivery = judged if isinstance(judged, Delivery) else None
+        received = end if isinstance(end, Received) else None
+        secret = None if delivery is None else delivery.verified.secret
+        await self._receipts.keep(
+            live.slug,
+            NewReceipt(
+                id=uuid.uuid4(),
+                source_id=live.id,
+                result=result,
+                reason_code=reason_code,
+                reason=reason,
+                status=status,
+                size_bytes=len(request.body),
+                content_type=_noted(request, "Content-Type"),
+                user_agent=_noted(request, "User-Agent"),
+                request_id=request_id,
+                conflict=received is not None and received.conflict,
+                event_uuid=None if received is None else received.accepted.id,
+                secret_id=None if secret is None else live.secret_ids[secret],
+                external_id=None if delivery is None else delivery.external_id,
+                event_type=None if delivery is None else delivery.type,
+            ),
+        )
+
+
+def _received(
+    live: LiveSource, request: WebhookRequest, cap: int, trust: SnsTrust | None
+) -> Delivery | Reply | ConfirmSubscription | Refused:
+    return receiving.receive(request, live.source, live.secrets, datetime.now(UTC), cap=cap, sns=trust)
+
+
+def _result(end: Answer | ActivityCoreError) -> tuple[str, int, str | None, str | None]:
+    """(result, status, reason_code, reason) of a receipt."""
+    match end:
+        case Received(conflict=True):
+            return "duplicate", 200, "conflict", "this id was accepted before with other content; the first one stands"
+        case Received(accepted=Accepted(duplicate=True)):
+            return "duplicate", 200, None, None
+        case Received():
+            return "accepted", 202, None, None
+        case Reply():
+            return "handshake", end.status, end.handshake, None
+        case Refused():
+            return "rejected", STATUSES[end.family], end.reason_code, end.message
+        case InvalidInputError():
+            return "rejected", 422, end.faults[0].code if end.faults else end.code, end.detail[:500]
+    return "rejected", 429 if isinstance(end, OverloadedError) else 503, end.code, end.detail[:500]
+
+
+def _noted(request: WebhookRequest, name: str) -> str | None:
+    """A header as far as it may be kept: what a sender puts there is anything."""
+    value = request.header(name)
+    if not isinstance(value, str):
+        return None
+    return _NOT_PRINTABLE.sub("?", value[:MAX_NOTED])
+
+
+class _Rates:
+    """A token bucket for each source with a rate; a second's worth may come at once."""
+
+    def __init__(self) -> None:
+        self._buckets: OrderedDict[uuid.UUID, tuple[float, float]] = OrderedDict()
+
+    def take(self, live: LiveSource) -> None:
+        """Raises OverloadedError."""
+        rate = live.rate_per_second
+        if rate is None:
+            return
+        now = time.monotonic()
+        left, since = self._buckets.get(live.id, (float(rate), now))
+        left = min(float(rate), left + (now - since) * rate)
+        self._buckets[live.id] = (max(left - 1, 0) if left >= 1 else left, now)
+        self._buckets.move_to_end(live.id)
+        if len(self._buckets) > MAX_BUCKETS:
+            self._buckets.popitem(last=False)
+        if left < 1:
+            raise OverloadedError(f"source '{live.slug}' may send {rate} requests a second")

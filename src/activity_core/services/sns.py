@@ -1,0 +1,83 @@
+"""What Amazon SNS needs beside a request: the certificate that it names, and RSA.
+
+That a certificate is SNS's own is known by where it comes from, over TLS; its dates are checked too.
+"""
+
+import time
+from collections import OrderedDict
+from datetime import UTC, datetime
+
+import structlog
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import padding, rsa
+
+from activity_core.domain.webhooks.outcomes import Refused, WebhookRequest
+from activity_core.domain.webhooks.receiving import SnsTrust
+from activity_core.domain.webhooks.sns import RsaHash, Sns, certificate_url
+from activity_core.services.egress import EgressError, Fetch
+
+KEPT = 64
+KEPT_SECONDS = 3_600.0
+FAILED_SECONDS = 30.0
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+
+class SnsCertificates:
+    """Certificates by their URL, fetched once an hour; one that could not be had is not asked for again for a while."""
+
+    def __init__(self, fetch: Fetch) -> None:
+        self._fetch = fetch
+        self._kept: OrderedDict[str, tuple[float, str | None]] = OrderedDict()
+
+    async def trust(self, request: WebhookRequest, scheme: Sns) -> SnsTrust | None:
+        """What to verify this request with; None when it is refused without, or its certificate can't be had."""
+        url = certificate_url(request, scheme)
+        if isinstance(url, Refused):
+            return None
+        pem = await self._certificate(url)
+        return None if pem is None else SnsTrust(pem, verified_by)
+
+    async def _certificate(self, url: str) -> str | None:
+        now = time.monotonic()
+        kept = self._kept.get(url)
+        if kept is not None and now < kept[0]:
+            return kept[1]
+        pem: str | None = None
+        try:
+            pem = (await self._fetch(url)).decode("ascii", "replace")
+        except EgressError as error:
+            log.warning("sns.certificate_unavailable", url=url, error=str(error))
+        self._kept[url] = (now + (FAILED_SECONDS if pem is None else KEPT_SECONDS), pem)
+        self._kept.move_to_end(url)
+        if len(self._kept) > KEPT:
+            self._kept.popitem(last=False)
+        return pem
+
+    async def confirm(self, url: str) -> bool:
+        """The one GET that confirms a subscription; `url` was checked to do nothing else. False when it failed."""
+        try:
+            await self._fetch(url)
+        except EgressError as error:
+            log.warning("sns.confirmation_failed", error=str(error))
+            return False
+        return True
+
+
+def verified_by(certificate_pem: str, signature: bytes, signed: bytes, algorithm: RsaHash) -> bool:
+    """See `domain.webhooks.sns.RsaVerifier`."""
+    try:
+        certificate = x509.load_pem_x509_certificate(certificate_pem.encode())
+        if not certificate.not_valid_before_utc <= datetime.now(UTC) <= certificate.not_valid_after_utc:
+            return False
+        key = certificate.public_key()
+        if not isinstance(key, rsa.RSAPublicKey):
+            return False
+        # SHA-1 is what version 1 of SNS's signatures is made with
+        digest = hashes.SHA256() if algorithm == "sha256" else hashes.SHA1()  # noqa: S303
+        key.verify(signature, signed, padding.PKCS1v15(), digest)
+    except (ValueError, InvalidSignature):
+        return False
+    return True
