@@ -1,6 +1,7 @@
 """The application in this process, on a real Postgres at the newest revision; no worker, no router, no Temporal."""
 
 import asyncio
+import base64
 import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -11,13 +12,17 @@ import pytest
 from fastapi import FastAPI
 
 from activity_core.api.app import create_app
+from activity_core.services import egress
 from activity_core.services.definitions import Definitions
+from activity_core.services.egress import Fetch
 from activity_core.services.routing import Routing
 from activity_core.services.settle import Settler
 from activity_core.settings import Settings
 from activity_core.store.database import Database
 from activity_core.store.migrate import migrate
 from tests.stack import Servers
+
+KEY = base64.b64encode(bytes(32)).decode()
 
 
 @dataclass
@@ -45,9 +50,9 @@ class Api:
 
 
 @contextlib.asynccontextmanager
-async def application(settings: Settings) -> AsyncIterator[Api]:
+async def application(settings: Settings, fetch: Fetch = egress.fetch) -> AsyncIterator[Api]:
     database = Database(settings.asyncpg_url, pool_size=5, application_name="test-api")
-    app = create_app(settings, database)
+    app = create_app(settings, database, fetch=fetch)
     accepting = asyncio.create_task(app.state.services.run())
     transport = httpx.ASGITransport(app)
     try:
@@ -64,6 +69,7 @@ async def api_settings(servers: Servers) -> Settings:
     settings = Settings(
         database_url=await servers.empty_database(),
         temporal_address=servers.temporal.address,
+        encryption_keys=KEY,
     )
     await asyncio.to_thread(migrate, settings)
     return settings
