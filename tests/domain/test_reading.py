@@ -102,7 +102,8 @@ def test_stored_documents_of_a_newer_version_are_read() -> None:
         ("/trigger/timezon", "UTC", "/trigger/timezon", "did you mean 'timezone'"),
         ("/trigger/jitter", 30, "/trigger/jitter", "did you mean 'jitter_seconds'"),
         ("/trigger/late", 30, "/trigger/late", "did you mean 'late_after_seconds'"),
-        ("/trigger/debounce", {}, "/trigger/debounce", "not available in this version"),
+        ("/trigger/debounce", {}, "/trigger/debounce", "only a trigger of type event has it"),
+        ("/concurrency", {"key": "a"}, "/concurrency", "is for activities with an event trigger"),
         ("/trigger/every_seconds", 60, "/trigger/every_seconds", "only a trigger of type interval has it; one of type"),
         ("/ownr", "me", "/ownr", "did you mean 'owner'"),
         ("/notify", [], "/notify", "not available in this version"),
@@ -177,7 +178,10 @@ BOUNDS = {"start_at": None, "end_at": None}
         (cron("0 9 * * *"), {"misfire_policy": "compress", **BOUNDS, **HANDLING}),
         (interval(), {"misfire_policy": "compress", "anchor": None, **BOUNDS, **HANDLING}),
         ({"type": "once", "at": "2027-03-01T09:00:00Z"}, {"misfire_policy": "catchup", **HANDLING}),
-        ({"type": "event", "event_types": ["order.paid"]}, {"filter": None}),
+        (
+            {"type": "event", "event_types": ["order.paid"]},
+            {"filter": None, "sources": [], "debounce": None, "rate_limit": None},
+        ),
         ({"type": "manual"}, {}),
     ],
 )

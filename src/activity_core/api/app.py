@@ -15,6 +15,7 @@ from activity_core.api import (
     openapi,
     pausing,
     problems,
+    replays,
     services,
     simulate,
     sources,
@@ -50,7 +51,7 @@ def create_app(
     app.include_router(events.hot)
     app.include_router(webhooks.router)
     for router in (
-        *(activities.router, consumers.router, consumers.apply_router, sources.router, events.router),
+        *(activities.router, consumers.router, consumers.apply_router, sources.router, replays.router, events.router),
         *(ledger.occurrences, ledger.runs, simulate.router, tasks.router, health.router, metrics.router),
         *(pausing.pausing, pausing.freezes, backfills.of_activity, backfills.router),
     ):

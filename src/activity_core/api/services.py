@@ -20,6 +20,7 @@ from activity_core.services.pausing import Pausing
 from activity_core.services.reads import Reads
 from activity_core.services.receipts import Receipts
 from activity_core.services.receiving import Receiving
+from activity_core.services.replaying import Replaying
 from activity_core.services.secrets import Secrets
 from activity_core.services.simulating import Simulating
 from activity_core.services.sns import SnsCertificates
@@ -52,6 +53,7 @@ class Services:
     backfilling: Backfilling
     simulating: Simulating
     reads: Reads
+    replaying: Replaying
     tasks: Tasks
     why: Why
 
@@ -86,6 +88,7 @@ def build(settings: Settings, database: Database, temporal: Temporal | None, fet
         backfilling=Backfilling(database, definitions),
         simulating=Simulating(),
         reads=Reads(database),
+        replaying=Replaying(database),
         tasks=Tasks(database),
         why=Why(database),
     )

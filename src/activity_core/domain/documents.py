@@ -48,6 +48,7 @@ Slug = Annotated[str, AfterValidator(check_slug)]
 # Expressions and placeholders are checked by `reading`, which knows what is in scope where.
 Expression = str
 Templated = Any  # a JSON value; strings in it may hold placeholders
+TextTemplate = Annotated[str, Field(max_length=1_000)]  # a string that may hold placeholders
 UrlTemplate = Annotated[str, Field(max_length=2048)]
 Text = Annotated[str, Field(max_length=2000)]
 Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
@@ -93,12 +94,41 @@ class OnceTrigger(TimeTrigger):
     misfire_policy: Policy = "catchup"
 
 
+class Debounce(Model):
+    """Events with the same key that come close together are one run."""
+
+    key: TextTemplate = ""
+    seconds: Annotated[int, Field(ge=1, le=86_400)]
+    max_wait_seconds: PositiveSeconds | None = None
+    edge: Literal["trailing", "leading"] = "trailing"
+
+
+class RateLimit(Model):
+    """At most `count` starts with the same key in any `per_seconds`."""
+
+    key: TextTemplate = ""
+    count: Annotated[int, Field(ge=1, le=10_000)]
+    per_seconds: Annotated[int, Field(ge=1, le=86_400)]
+    on_exceed: Literal["drop", "queue"] = "drop"
+
+
+class Concurrency(Model):
+    """At most `limit` runs with the same key are open at once."""
+
+    key: TextTemplate = ""
+    limit: Annotated[int, Field(ge=1, le=1_000)] = 1
+    on_limit: Literal["queue", "drop"] = "queue"
+
+
 class EventTrigger(Model):
     type: Literal["event"]
     event_types: Annotated[
         tuple[Annotated[str, AfterValidator(check_pattern)], ...], Field(min_length=1, max_length=50)
     ]
+    sources: Annotated[tuple[Annotated[str, Field(min_length=1, max_length=200)], ...], Field(max_length=50)] = ()
     filter: Expression | None = None
+    debounce: Debounce | None = None
+    rate_limit: RateLimit | None = None
 
 
 class ManualTrigger(Model):
@@ -205,6 +235,7 @@ class Activity(Model):
     context: Annotated[tuple[ContextSource, ...], Field(max_length=20)] = ()
     rules: Annotated[tuple[Rule, ...], Field(max_length=50)] = ()
     tasks: Annotated[tuple[TaskSpec, ...], Field(max_length=50)] = ()
+    concurrency: Concurrency | None = None
     # Legacy metadata (R17): stored and returned, read by nothing.
     dedupe_key_strategy: Annotated[str, Field(max_length=200)] | None = None
 

@@ -20,6 +20,8 @@ from activity_core.errors import Fault, InvalidInputError
 _SCOPES = {"event": docs.SCOPE_EVENT, "manual": frozenset[str]()} | dict.fromkeys(
     ("cron", "interval", "once"), docs.SCOPE_TIME
 )
+# What is known of an event before it has a run.
+_AT_THE_ROUTER = frozenset({"event", "activity"})
 _INSTANTS = ("anchor", "at", "end_at", "start_at")
 
 
@@ -138,9 +140,16 @@ def _activity_faults(raw: dict[str, Any]) -> Iterator[Fault]:
     kind = trigger.get("type") if isinstance(trigger, dict) else None
     scope = docs.SCOPE_ALWAYS | _SCOPES.get(str(kind), docs.SCOPE_TIME | docs.SCOPE_EVENT)
     if isinstance(trigger, dict) and kind == "event":
-        yield from _expression_fault("/trigger/filter", trigger.get("filter"), frozenset({"event", "activity"}))
+        yield from _expression_fault("/trigger/filter", trigger.get("filter"), _AT_THE_ROUTER)
+        yield from _rule_faults(trigger, raw)
     elif isinstance(trigger, dict):
         yield from _trigger_faults(trigger)
+        if raw.get("concurrency") is not None:
+            yield Fault(
+                "/concurrency",
+                "is for activities with an event trigger; runs of due times and requests follow "
+                "overlap_policy and on_overlap",
+            )
     yield from _doubled(raw, "context", "name")
     yield from _doubled(raw, "rules", "id")
     for pointer, source in _items(raw, "context"):
@@ -162,6 +171,21 @@ def _activity_faults(raw: dict[str, Any]) -> Iterator[Fault]:
                 f"{pointer}/deadline_seconds",
                 "the deadline of an inbox task is not available in this version; leave it out",
             )
+
+
+def _rule_faults(trigger: dict[str, Any], raw: dict[str, Any]) -> Iterator[Fault]:
+    for pointer, rule in (
+        ("/trigger/debounce", trigger.get("debounce")),
+        ("/trigger/rate_limit", trigger.get("rate_limit")),
+        ("/concurrency", raw.get("concurrency")),
+    ):
+        if isinstance(rule, dict):
+            yield from _template_faults(f"{pointer}/key", rule.get("key"), _AT_THE_ROUTER)
+    if trigger.get("debounce") is not None and trigger.get("rate_limit") is not None:
+        yield Fault(
+            "/trigger/rate_limit",
+            "goes not together with debounce, which bounds the starts itself; leave one of them out",
+        )
 
 
 def _trigger_faults(raw: dict[str, Any]) -> Iterator[Fault]:

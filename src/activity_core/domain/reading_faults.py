@@ -18,8 +18,7 @@ M = TypeVar("M", bound=BaseModel)
 
 # Fields of the format whose behaviour is still to come: refused, so that nothing is accepted and then ignored.
 LATER_FIELDS = {
-    "": {"run_timeout_seconds", "concurrency", "notify"},
-    "/trigger": {"sources", "debounce", "rate_limit"},
+    "": {"run_timeout_seconds", "notify"},
     "/context": {"headers", "method", "body", "default", "max_bytes"},
     "/tasks": {
         *("idempotency", "on_deadline", "completion", "on_unknown_outcome", "assignee", "detach"),
@@ -151,6 +150,11 @@ def _unknown_type(detail: ErrorDetails, path: list[int | str]) -> str:
     return f"write {known}"
 
 
+_RULES: dict[str, type[BaseModel]] = {
+    "debounce": docs.Debounce,
+    "rate_limit": docs.RateLimit,
+    "concurrency": docs.Concurrency,
+}
 _FIELDS: dict[str, type[BaseModel]] = {
     "": docs.Activity,
     "consumer": docs.HttpConsumer,
@@ -168,7 +172,7 @@ def _unknown_field(path: list[int | str], raw: dict[str, Any], place: str) -> st
     name, parent = str(path[-1]), _parent(path, place)
     if name in LATER_FIELDS.get(parent, set()):
         return "this field is part of the format but not available in this version; leave it out"
-    if parent == "/trigger":
+    if parent == "/trigger" and len(path) == 2:
         return _unknown_trigger_field(name, str(raw["trigger"].get("type")))
     return _did_you_mean(name, _known_fields(path, parent))
 
@@ -191,6 +195,8 @@ def _known_fields(path: list[int | str], parent: str) -> list[str]:
     models: list[type[BaseModel]]
     if "for_each" in path:
         models = [docs.ForEach]
+    elif (rule := next((part for part in path[:-1] if part in _RULES), None)) is not None:
+        models = [_RULES[str(rule)]]
     elif "retry" in path:
         models = [docs.Retry]
     elif parent == "/context":

@@ -22,7 +22,7 @@ from activity_core.errors import (
 )
 from activity_core.services.definitions import Definitions
 from activity_core.services.settle import Settler, next_due, settle_fully
-from activity_core.store import activities, consumers, holds, idempotency, ledger, time_rows, trigger_state
+from activity_core.store import activities, consumers, event_rows, holds, idempotency, ledger, time_rows, trigger_state
 from activity_core.store.activities import ActivityRecord, RevisionRecord
 from activity_core.store.database import Connection, Database
 from activity_core.store.locks import side_by_side
@@ -164,6 +164,9 @@ async def _replace(
         await time_rows.plan_waiting_as(
             connection, activity_id, before.misfire_policy, until=settled.through, replace=False
         )
+    if document.concurrency is not None:
+        await event_rows.relimit(connection, activity_id, document.concurrency.limit)
+        await event_rows.release_queued(connection, activity_id)
     due = next_due(document, settled.through)
     await trigger_state.set_state(
         connection,

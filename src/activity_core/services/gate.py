@@ -12,15 +12,16 @@ from activity_core.domain import ids
 from activity_core.domain.documents import Activity, TimeTrigger, times_of
 from activity_core.domain.planner import MERGED, Head, covered_by
 from activity_core.services.definitions import Definitions
+from activity_core.services.ends import end_run
 from activity_core.services.settle import settle_locked
-from activity_core.store import ledger, runs, time_rows, trigger_state
+from activity_core.store import event_rows, ledger, runs, time_rows, trigger_state
 from activity_core.store.database import Connection, Database
 from activity_core.store.ledger import OccurrenceRecord
 from activity_core.store.trigger_state import TriggerState
 
 # A start later than this after an event or request is called late. (A time within its grace is on time.)
 LATE_AFTER_SECONDS = 60.0
-HELD_REASONS = frozenset({"paused", "frozen"})
+HELD_REASONS = frozenset({"paused", "frozen", "concurrency"})
 
 Verdict = Literal["go", "refused", "later"]
 
@@ -72,13 +73,19 @@ async def log_run(
     elif occurrence.kind == "manual":
         start = await _request_start(connection, definitions, state, occurrence)
     else:
-        start = None if occurrence.reason_code in HELD_REASONS else _plain_start(state, occurrence)
+        start = None if _is_held(occurrence, state.now) else _plain_start(state, occurrence)
     if start is None:
         return Passed("later", run_id)
     if not await _start(connection, occurrence, start, run_id, execution_run_id):
         # an event's row may be started without the ledger's lock: then the one that did owns the run
         return await _owned(connection, occurrence, run_id, execution_run_id)
     return Passed("go", run_id, occurrence.revision)
+
+
+def _is_held(occurrence: OccurrenceRecord, now: datetime) -> bool:
+    """A workflow may ask for a row that was let go once and is held again."""
+    early = occurrence.not_before is not None and occurrence.not_before > now
+    return early or occurrence.reason_code in HELD_REASONS
 
 
 async def _owned(
@@ -165,6 +172,8 @@ async def _start(
         reason += f", for {len(start.merged) + 1} times since {ids.format_nominal(start.merged[0])}"
     if not await ledger.start(connection, occurrence.id, run_id, start.reason_code, reason, start.now):
         return False
+    if occurrence.group_key is not None:
+        await event_rows.point_merged(connection, occurrence.id)
     if start.merged:
         await time_rows.decide_times(
             connection, occurrence.activity_id, MERGED, start.merged, start.now, merged_into=occurrence.id
@@ -185,6 +194,7 @@ async def _start(
             "window_end": start.window_end,
             "covers": start.covers,
             "started_at": start.now,
+            "concurrency_key": occurrence.concurrency_key,
         },
     )
     return True
@@ -211,13 +221,13 @@ class Gate:
             passed = await log_run(connection, self._definitions, activity_id, key, execution_run_id)
             if passed.verdict != "go":
                 return False
-            await runs.end(
+            await end_run(
                 connection,
+                activity_id,
                 passed.run_id,
                 status=status,
                 result=None,
                 reason=f"its workflow ended ({status}) before its first step",
                 finished_at=finished_at,
             )
-            await trigger_state.wake_if_waiting(connection, activity_id)
             return True

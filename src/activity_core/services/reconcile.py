@@ -8,9 +8,11 @@ import structlog
 
 from activity_core.errors import UnavailableError
 from activity_core.services.deliveries import Deliveries
-from activity_core.store import metrics, runs, tasks, trigger_state
+from activity_core.services.ends import end_run
+from activity_core.store import event_rows, metrics, runs, tasks, trigger_state
 from activity_core.store.database import Database
 from activity_core.store.locks import try_lock
+from activity_core.store.notify import STARTS, notify
 from activity_core.store.runs import OpenRun
 from activity_core.temporal.client import Temporal
 
@@ -59,6 +61,17 @@ class Reconcile:
             if len(batch) < BATCH:
                 return
             after = batch[-1].run_id
+
+    async def queues(self) -> None:
+        """Let events start whose concurrency key has room: whatever the end of a run failed to wake."""
+        async with self._database.read() as connection:
+            queued = await event_rows.queued_keys(connection)
+        for activity_id, key in queued:
+            async with self._database.begin() as connection:
+                if await trigger_state.lock(connection, activity_id) is None:
+                    continue
+                if await event_rows.release_next(connection, activity_id, key):
+                    await notify(connection, STARTS)
 
     async def tasks(self) -> None:
         """Close the tasks of ended runs that nothing delivers any more: no run waits for them, so nobody else would see.
@@ -129,11 +142,16 @@ class Reconcile:
         async with self._database.begin() as connection:
             if await trigger_state.lock(connection, run.activity_id) is None:
                 return
-            ended = await runs.end(
-                connection, run.run_id, status=status, result=None, reason=reason, finished_at=finished_at
+            ended = await end_run(
+                connection,
+                run.activity_id,
+                run.run_id,
+                status=status,
+                result=None,
+                reason=reason,
+                finished_at=finished_at,
             )
             if ended:
-                await trigger_state.wake_if_waiting(connection, run.activity_id)
                 await metrics.count(connection, "run_repairs", status)
                 log.warning("run.reconciled", run_id=str(run.run_id), status=status)
         if ended and status in ("cancelled", "terminated", "timed_out"):

@@ -8,10 +8,12 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import Any
 
 import structlog
 
 from activity_core.domain.documents import Activity, EventTrigger
+from activity_core.domain.event_rules import has_rules, source_matches
 from activity_core.domain.event_types import matching_patterns
 from activity_core.domain.expressions import ExpressionError, compile_condition
 from activity_core.domain.planner import Decision
@@ -19,19 +21,21 @@ from activity_core.errors import UnavailableError
 from activity_core.services import holds
 from activity_core.services.definitions import Definitions
 from activity_core.services.holds import Hold
+from activity_core.services.placing import NEVER, NO_RULES, new_id, place
 from activity_core.services.runs import event_scope
-from activity_core.store import activities, events, ledger, time_rows, trigger_state
+from activity_core.store import activities, events, ledger, trigger_state
 from activity_core.store.activities import Candidate
 from activity_core.store.database import Connection, Database
 from activity_core.store.events import EventRecord
+from activity_core.store.ledger import OccurrenceRecord
 from activity_core.store.notify import STARTS, notify
 from activity_core.store.trigger_state import TriggerState
 
 BATCH = 100
 MAX_ATTEMPTS = 8
+# What a redelivery decides again, and what a replay does.
 REDECIDED = frozenset({"disabled", "filter_error", "dead_letter"})
-# What Postgres calls infinity: no claim comes to it.
-NEVER = datetime.max.replace(tzinfo=UTC)
+REPLAYED = REDECIDED | {"filtered"}
 WAITING = Decision("waiting", "due", "matched, not started yet")
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
@@ -86,16 +90,33 @@ class Routing:
             return
         matches: list[Match] = []
         for event in batch:
-            for candidate in await activities.candidates(connection, matching_patterns(event.type), event.accepted_at):
-                matches.append(await self._match(connection, event, candidate))
+            # a replay asks what the definitions of today make of it
+            at = datetime.now(UTC) if event.route_as == "replay" else event.accepted_at
+            for candidate in await activities.candidates(connection, matching_patterns(event.type), at):
+                match = await self._match(connection, event, candidate)
+                if match is not None:
+                    matches.append(match)
         # every writer of a ledger takes its lock first; the filters are evaluated before
         locked = await trigger_state.lock_all(connection, {match.activity_id for match in matches})
         await self._write(connection, matches, locked)
         await events.mark_routed(connection, [event.id for event in batch])
 
-    async def _match(self, connection: Connection, event: EventRecord, candidate: Candidate) -> Match:
+    async def _match(self, connection: Connection, event: EventRecord, candidate: Candidate) -> Match | None:
+        """None for an activity that the event is not for: one that wants other sources, or that a replay leaves out."""
+        if event.route_activity_id not in (None, candidate.activity_id):
+            return None
+        if not await self._wants(connection, event, candidate):
+            return None
         decision = await self._decide(connection, event, candidate.activity_id, candidate.revision)
         return Match(event, candidate.activity_id, candidate.revision, decision)
+
+    async def _wants(self, connection: Connection, event: EventRecord, candidate: Candidate) -> bool:
+        try:
+            activity = await self._definitions.get(connection, candidate.activity_id, candidate.revision)
+        except (ValueError, LookupError):
+            return True  # that it can't be read is what its row will say
+        trigger = activity.trigger
+        return not isinstance(trigger, EventTrigger) or source_matches(trigger.sources, event.source)
 
     async def _decide(
         self, connection: Connection, event: EventRecord, activity_id: uuid.UUID, revision: int
@@ -113,20 +134,48 @@ class Routing:
         self, connection: Connection, matches: Sequence[Match], locked: dict[uuid.UUID, TriggerState]
     ) -> None:
         held = {state.activity_id: await self._hold(connection, state) for state in locked.values()}
-        rows = [
-            _row(await self._stopped(connection, match, locked), locked[match.activity_id], held[match.activity_id])
-            for match in matches
-        ]
-        if not rows:
-            return
-        inserted = {(row["activity_id"], row["key"]) for row in await ledger.insert_rows(connection, rows)}
-        starts = any(row["outcome"] == "waiting" and (row["activity_id"], row["key"]) in inserted for row in rows)
-        for match in matches:
-            if (match.activity_id, match.event.event_id) not in inserted:
-                state = locked[match.activity_id]
-                starts |= await self._redecide(connection, match, state, held[match.activity_id])
+        plain: list[dict[str, Any]] = []
+        starts = False
+        for match in sorted(matches, key=lambda match: (match.event.accepted_at, match.event.id)):
+            state, hold = locked[match.activity_id], held[match.activity_id]
+            row = _row(await self._stopped(connection, match, locked), state, hold)
+            ruled = await self._ruled(connection, match) if row["outcome"] == "waiting" else None
+            if ruled is None and match.event.route_as is None:
+                plain.append(row)
+            else:
+                starts |= await self._write_one(connection, match, state, hold, row, ruled)
+        inserted = (
+            {(row["activity_id"], row["key"]) for row in await ledger.insert_rows(connection, plain)}
+            if plain
+            else set()
+        )
+        starts |= any(row["outcome"] == "waiting" and (row["activity_id"], row["key"]) in inserted for row in plain)
         if starts:
             await notify(connection, STARTS)
+
+    async def _ruled(self, connection: Connection, match: Match) -> Activity | None:
+        """The definition, if it has rules that look at other events."""
+        activity = await self._definitions.get(connection, match.activity_id, match.revision)
+        return activity if has_rules(activity) else None
+
+    async def _write_one(
+        self,
+        connection: Connection,
+        match: Match,
+        state: TriggerState,
+        hold: Hold | None,
+        row: dict[str, Any],
+        ruled: Activity | None,
+    ) -> bool:
+        """A row that depends on others, or that may be there already. True if it is to start."""
+        known = await ledger.by_key(connection, match.activity_id, match.event.event_id)
+        if known is not None:
+            return await self._redecide(connection, match, state, hold, known)
+        if ruled is not None:
+            scope = decision_scope(ruled, match.event, match.activity_id)
+            row = await place(connection, state, ruled, match.event, scope, row)
+        await ledger.insert_rows(connection, [row])
+        return bool(row["outcome"] == "waiting")
 
     async def _hold(self, connection: Connection, state: TriggerState) -> Hold | None:
         """What holds the activity's events now. Costs nothing where no pause or freeze is about."""
@@ -146,20 +195,30 @@ class Routing:
         now = await self._decide(connection, match.event, match.activity_id, state.revision)
         return replace(match, decision=now) if now.outcome == "disabled" else match
 
-    async def _redecide(self, connection: Connection, match: Match, state: TriggerState, hold: Hold | None) -> bool:
-        """A redelivery: what was not final is decided again, under the revision in force now. True if it is to start."""
-        occurrence = await ledger.by_key(connection, match.activity_id, match.event.event_id)
-        if occurrence is None or occurrence.outcome not in REDECIDED or state.deleted:
+    async def _redecide(
+        self,
+        connection: Connection,
+        match: Match,
+        state: TriggerState,
+        hold: Hold | None,
+        known: OccurrenceRecord,
+    ) -> bool:
+        """A redelivery or a replay: what is not final is decided again, under the revision in force now. True if it is to
+        start."""
+        again = REPLAYED if match.event.route_as == "replay" else REDECIDED
+        if known.outcome not in again or state.deleted:
             return False
         decision = await self._decide(connection, match.event, match.activity_id, state.revision)
-        if decision.outcome == occurrence.outcome:
+        if decision.outcome == known.outcome:
             return False
-        decided_at = None if decision.outcome == "waiting" else state.now
-        await ledger.redecide(connection, occurrence.id, decision, state.revision, decided_at)
-        if decision.outcome == "waiting" and hold is not None:
-            await time_rows.hold(connection, [state.activity_id], reason_code=hold.reason_code, reason=hold.reason)
-            return False
-        return decision.outcome == "waiting"
+        now = replace(match, revision=state.revision, decision=decision)
+        row = {**_row(now, state, hold), "id": known.id}
+        ruled = await self._ruled(connection, now) if row["outcome"] == "waiting" else None
+        if ruled is not None:
+            scope = decision_scope(ruled, match.event, match.activity_id)
+            row = await place(connection, state, ruled, match.event, scope, row)
+        await ledger.redecide(connection, row)
+        return bool(row["outcome"] == "waiting")
 
 
 def decide(activity: Activity, event: EventRecord, activity_id: uuid.UUID) -> Decision:
@@ -171,20 +230,26 @@ def decide(activity: Activity, event: EventRecord, activity_id: uuid.UUID) -> De
         return Decision("filtered", "no_event_trigger", "the activity is not triggered by events any more")
     if not set(trigger.event_types) & set(matching_patterns(event.type)):
         return Decision("filtered", "type_unmatched", "the activity does not subscribe to this type any more")
+    if not source_matches(trigger.sources, event.source):
+        return Decision("filtered", "source_unmatched", "the activity does not take events of this source any more")
     if trigger.filter is None:
         return WAITING
-    scope = {
-        "event": event_scope(event),
-        "activity": {"id": str(activity_id), "slug": activity.slug, "name": activity.name, "labels": activity.labels},
-    }
     try:
-        holds = compile_condition(trigger.filter).holds(scope)
+        holds = compile_condition(trigger.filter).holds(decision_scope(activity, event, activity_id))
     except ExpressionError as error:
         return Decision("filter_error", "filter_error", str(error)[:500])
     return WAITING if holds else Decision("filtered", "filter_false", "its filter does not hold for this event")
 
 
-def _row(match: Match, state: TriggerState, hold: Hold | None) -> dict[str, object]:
+def decision_scope(activity: Activity, event: EventRecord, activity_id: uuid.UUID) -> dict[str, Any]:
+    """What filters and keys see."""
+    return {
+        "event": event_scope(event),
+        "activity": {"id": str(activity_id), "slug": activity.slug, "name": activity.name, "labels": activity.labels},
+    }
+
+
+def _row(match: Match, state: TriggerState, hold: Hold | None) -> dict[str, Any]:
     decision = match.decision
     if state.deleted and decision.outcome == "waiting":
         decision = Decision("deleted", "deleted", "the activity was deleted")
@@ -192,6 +257,8 @@ def _row(match: Match, state: TriggerState, hold: Hold | None) -> dict[str, obje
     if hold is not None and held:
         decision = Decision("waiting", hold.reason_code, hold.reason)
     return {
+        **NO_RULES,
+        "id": new_id(),
         "activity_id": match.activity_id,
         "kind": "event",
         "key": match.event.event_id,

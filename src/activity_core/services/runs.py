@@ -13,12 +13,13 @@ from typing import Any
 import structlog
 
 from activity_core.domain import ids
-from activity_core.domain.documents import Activity, HttpContext, StaticContext
+from activity_core.domain.documents import Activity, EventTrigger, HttpContext, StaticContext
 from activity_core.domain.taskplan import PlanError, PlannedTask, plan_tasks, run_scope
 from activity_core.services.definitions import Definitions
+from activity_core.services.ends import end_run
 from activity_core.services.gate import LATE_AFTER_SECONDS, Passed, log_run
 from activity_core.services.waiters import RunWaiters
-from activity_core.store import events, ledger, runs, tasks, trigger_state
+from activity_core.store import event_rows, events, ledger, runs, tasks, trigger_state
 from activity_core.store.database import Connection, Database
 from activity_core.store.runs import RunProgress
 from activity_core.store.tasks import NewTask, Startable
@@ -72,6 +73,8 @@ class Runs:
                     owner=execution_run_id,
                     late_after_seconds=LATE_AFTER_SECONDS,
                 )
+                if run is not None and run.group_key is not None:
+                    await event_rows.point_merged(connection, run.occurrence_id)
             if run is not None:
                 return run, Passed("go", run_id, run.revision)
         async with self._database.begin() as connection:
@@ -188,6 +191,9 @@ class Runs:
         if run.event_uuid is not None:
             record = await events.by_id(connection, run.event_uuid)
             event = None if record is None else event_scope(record)
+            if event is not None and isinstance(activity.trigger, EventTrigger) and activity.trigger.debounce:
+                merged = await event_rows.merged(connection, run.occurrence_id)
+                event["merged"] = {"count": merged.count, "first_id": merged.first_id or event["id"]}
         if run.triggered_by in ("manual", "rerun"):
             occurrence = await ledger.by_id(connection, run.occurrence_id)
             params = None if occurrence is None else occurrence.params
@@ -211,14 +217,15 @@ class Runs:
 
     async def _end_by_tasks(self, run: RunProgress) -> None:
         status, result, reason = run_end(run.task_states or {}, run.plan_reason)
-        if run.triggered_by == "event":
+        if run.triggered_by == "event" and run.concurrency_key is None:
             async with self._database.session() as connection:
                 ended = await runs.end(connection, run.run_id, status=status, result=result, reason=reason)
         else:
             async with self._database.begin() as connection:
                 await trigger_state.lock_only(connection, run.activity_id)
-                ended = await runs.end(connection, run.run_id, status=status, result=result, reason=reason)
-                await trigger_state.wake_if_waiting(connection, run.activity_id)
+                ended = await end_run(
+                    connection, run.activity_id, run.run_id, status=status, result=result, reason=reason
+                )
         if ended:
             log.info("run.ended", run_id=str(run.run_id), status=status, result=result)
 
@@ -229,9 +236,10 @@ class Runs:
             if run is None:
                 return
             await trigger_state.lock_only(connection, run.activity_id)
-            if not await runs.end(connection, run_id, status=status, result=None, reason=reason[:MAX_REASON]):
+            if not await end_run(
+                connection, run.activity_id, run_id, status=status, result=None, reason=reason[:MAX_REASON]
+            ):
                 return
-            await trigger_state.wake_if_waiting(connection, run.activity_id)
         log.info("run.ended", run_id=str(run_id), status=status)
 
     async def cancel_open_tasks(self, run_id: uuid.UUID) -> None:
@@ -254,6 +262,7 @@ def event_scope(record: events.EventRecord) -> dict[str, Any]:
         "subject": record.subject,
         "time": record.time or record.accepted_at,
         "data": record.data,
+        "merged": {"count": 0, "first_id": record.event_id},
     }
 
 

@@ -262,9 +262,9 @@ async def claim_one(connection: Connection, event_uuid: uuid.UUID) -> EventRecor
     return EventRecord(*row) if row else None
 
 
-_ROUTED = text("UPDATE events SET routed_at = clock_timestamp() WHERE id = ANY(:ids)").bindparams(
-    bindparam("ids", type_=ARRAY(UUID()))
-)
+_ROUTED = text(
+    "UPDATE events SET routed_at = clock_timestamp(), route_as = NULL, route_activity_id = NULL WHERE id = ANY(:ids)"
+).bindparams(bindparam("ids", type_=ARRAY(UUID())))
 
 
 async def mark_routed(connection: Connection, ids: Sequence[uuid.UUID]) -> None:

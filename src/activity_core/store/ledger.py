@@ -43,6 +43,9 @@ class OccurrenceRecord:
     merged_into: uuid.UUID | None
     backfill_id: uuid.UUID | None
     rerun_of: uuid.UUID | None
+    group_key: str | None
+    not_before: datetime | None
+    concurrency_key: str | None
 
 
 # Written out and never bound: with parameters the generic plan of a prepared statement can't use the partial indexes.
@@ -193,24 +196,20 @@ _REDECIDE = text(
       history = history || jsonb_build_object('outcome', outcome, 'reason_code', reason_code, 'reason', reason,
                                               'decided_at', decided_at),
       outcome = :outcome, reason_code = :reason_code, reason = :reason, revision = :revision,
-      decided_at = :decided_at, start_after = clock_timestamp(), start_attempts = 0
+      decided_at = :decided_at, start_after = :start_after, start_attempts = 0, merged_into = :merged_into,
+      group_key = :group_key, group_until = :group_until, not_before = :not_before,
+      concurrency_key = :concurrency_key, concurrency_limit = :concurrency_limit
     WHERE id = :id
     """
-).bindparams(bindparam("decided_at", type_=TIMESTAMP(timezone=True)))
-
-
-async def redecide(
-    connection: Connection, occurrence_id: uuid.UUID, decision: Decision, revision: int, decided_at: datetime | None
-) -> None:
-    """Replace a decision that may be replaced, keeping the old one in `history`. The caller holds the lock."""
-    await connection.execute(
-        _REDECIDE,
-        {
-            "id": occurrence_id,
-            "outcome": decision.outcome,
-            "reason_code": decision.reason_code,
-            "reason": decision.reason,
-            "revision": revision,
-            "decided_at": decided_at,
-        },
+).bindparams(
+    *(
+        bindparam(name, type_=TIMESTAMP(timezone=True))
+        for name in ("decided_at", "start_after", "group_until", "not_before")
     )
+)
+
+
+async def redecide(connection: Connection, row: dict[str, Any]) -> None:
+    """Replace a decision that may be replaced by that of `row`, keeping the old one in `history`. The caller holds the
+    lock."""
+    await connection.execute(_REDECIDE, row)

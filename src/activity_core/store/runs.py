@@ -145,6 +145,8 @@ class RunProgress:
     waves: int = 0
     status: str | None = None
     task_states: dict[str, int] | None = None
+    concurrency_key: str | None = None
+    group_key: str | None = None
 
 
 _PROGRESS = text(
@@ -155,7 +157,8 @@ _PROGRESS = text(
            CASE WHEN r.planned_at IS NOT NULL AND r.open_tasks = 0 AND r.wave + 1 >= r.waves THEN (
              SELECT coalesce(jsonb_object_agg(state, n), '{}')
              FROM (SELECT state, count(*) AS n FROM task_instances WHERE run_id = r.run_id GROUP BY state) counted
-           ) END AS task_states
+           ) END AS task_states,
+           r.concurrency_key
     FROM activity_runs r LEFT JOIN activity_run_ends e ON e.run_id = r.run_id
     WHERE r.run_id = :run_id
     """
@@ -175,14 +178,16 @@ _START_EVENT_RUN = text(
         decided_at = clock_timestamp(), reason = 'started '
           || greatest(0.0, round(extract(epoch FROM clock_timestamp() - due_at), 1)) || ' s after it was due'
       WHERE activity_id = :activity_id AND key = :key AND outcome = 'waiting' AND kind = 'event' AND start_after < 'infinity'
-      RETURNING id, revision, triggered_by, event_uuid, decided_at
+        AND (not_before IS NULL OR not_before <= clock_timestamp())
+      RETURNING id, revision, triggered_by, event_uuid, decided_at, group_key, concurrency_key
     ), run AS (
       INSERT INTO activity_runs (run_id, workflow_id, activity_id, occurrence_id, revision, triggered_by,
-                                 owner_execution_run_id, event_uuid, started_at)
-      SELECT :run_id, :workflow_id, :activity_id, id, revision, triggered_by, :owner, event_uuid, decided_at FROM started
+                                 owner_execution_run_id, event_uuid, started_at, concurrency_key)
+      SELECT :run_id, :workflow_id, :activity_id, id, revision, triggered_by, :owner, event_uuid, decided_at,
+             concurrency_key FROM started
       ON CONFLICT DO NOTHING
     )
-    SELECT id, revision, triggered_by, event_uuid FROM started
+    SELECT id, revision, triggered_by, event_uuid, group_key, concurrency_key FROM started
     """
 )
 
@@ -220,6 +225,8 @@ async def start_event_run(
         revision=row.revision,
         triggered_by=row.triggered_by,
         event_uuid=row.event_uuid,
+        group_key=row.group_key,
+        concurrency_key=row.concurrency_key,
     )
 
 
@@ -265,6 +272,11 @@ async def end(
     """Insert the terminal fact (R36); False if the run had ended. The caller holds the activity's lock."""
     params = {"run_id": run_id, "status": status, "result": result, "reason": reason, "finished_at": finished_at}
     return (await connection.execute(_END, params)).rowcount == 1
+
+
+async def concurrency_key(connection: Connection, run_id: uuid.UUID) -> str | None:
+    """Primary key."""
+    return await connection.scalar(select(activity_runs.c.concurrency_key).where(activity_runs.c.run_id == run_id))
 
 
 async def keep_context(connection: Connection, run_id: uuid.UUID, name: str, value: Any) -> None:

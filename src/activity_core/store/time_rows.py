@@ -9,6 +9,7 @@ from sqlalchemy import Uuid, bindparam, text
 from sqlalchemy.dialects.postgresql import ARRAY, TIMESTAMP
 
 from activity_core.domain.planner import BACKFILL_PARALLEL, Decision, PlanAs, RunSpan, WaitingTime
+from activity_core.store import event_rows
 from activity_core.store.database import Connection
 from activity_core.store.tables import occurrences
 
@@ -216,8 +217,15 @@ _RELEASE_TIMES = text(
     "WHERE activity_id = :id AND outcome = 'waiting' AND kind = 'time'"
 )
 _RELEASE_EVENTS = text(
-    "UPDATE occurrences SET reason_code = 'due', reason = 'matched, not started yet', start_after = clock_timestamp() "
-    "WHERE activity_id = :id AND outcome = 'waiting' AND kind = 'event' AND start_after = 'infinity'"
+    """
+    UPDATE occurrences SET
+      reason_code = CASE WHEN concurrency_key IS NULL THEN 'due' ELSE 'concurrency' END,
+      reason = CASE WHEN concurrency_key IS NULL THEN 'matched, not started yet'
+                    ELSE 'waits until fewer runs of its concurrency key are open' END,
+      start_after = CASE WHEN concurrency_key IS NULL
+                         THEN greatest(clock_timestamp(), coalesce(not_before, '-infinity')) ELSE 'infinity' END
+    WHERE activity_id = :id AND outcome = 'waiting' AND kind = 'event' AND start_after = 'infinity'
+    """
 )
 _SKIP_EVENTS = text(
     "UPDATE occurrences SET outcome = 'skipped', reason = reason || '; it was ended with events: skip', decided_at = :now "
@@ -234,6 +242,7 @@ async def release(connection: Connection, activity_id: uuid.UUID) -> None:
     """Nothing holds what waits any more: times are planned again, events are started."""
     await connection.execute(_RELEASE_TIMES, {"id": activity_id})
     await connection.execute(_RELEASE_EVENTS, {"id": activity_id})
+    await event_rows.release_queued(connection, activity_id)
 
 
 _COUNT_HELD = text(

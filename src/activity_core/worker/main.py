@@ -110,6 +110,7 @@ async def serve(settings: Settings) -> None:
             _loop(
                 "receipts", ReceiptJanitor(database, days=settings.receipt_days).trim, lambda: asyncio.sleep(3_600.0)
             ),
+            _loop("reconcile queues", parts.reconcile.queues, lambda: asyncio.sleep(15.0)),
             _loop("reconcile tasks", parts.reconcile.tasks, lambda: asyncio.sleep(15.0)),
         )
     finally:

@@ -68,9 +68,10 @@ occurrences = Table(
     # The queue of starts for event and manual rows; `infinity` while a pause or freeze holds them.
     Column("start_attempts", Integer, nullable=False, server_default="0"),
     instant("start_after", now=True),
-    # Of an event: its debounce or rate-limit key, since when its debounce goes on, and before when it does not start.
+    # Of an event: its debounce or rate-limit key; of a debounce until when it goes on at most (leading: until when others
+    # are merged into it); before when it does not start.
     Column("group_key", Text),
-    instant("group_since", nullable=True),
+    instant("group_until", nullable=True),
     instant("not_before", nullable=True),
     # Of an event: no more than so many runs with this key are open at once.
     Column("concurrency_key", Text),
@@ -107,6 +108,12 @@ occurrences = Table(
         "group_key",
         "not_before",
         postgresql_where=text("group_key IS NOT NULL AND outcome IN ('waiting', 'started')"),
+    ),
+    Index(
+        "ix_occurrences_group_waiting",
+        "activity_id",
+        "group_key",
+        postgresql_where=text("group_key IS NOT NULL AND outcome = 'waiting'"),
     ),
     Index(
         "ix_occurrences_concurrency",
