@@ -240,7 +240,7 @@ SPAN = {"from": "2026-03-01T10:10:00Z", "to": "2026-03-01T10:10:00+00:00"}
             {"edits": [{"at": "2026-03-01T10:30:00Z", "trigger": {**MINUTELY, "timezone": "Berlin"}}]},
             {"/edits/0/trigger/timezone": "write `Europe/Berlin`"},
         ),
-        ({"definition": {}}, {"/definition": "'definition' is not available in this version"}),
+        ({"definition": {}}, {"/definition": "unknown field; known are"}),
         ({"outage": []}, {"/outage": "did you mean 'outages'?"}),
         ({"to": "2026-04-05T03:21:00Z"}, {"/to": "more than 50,000 times are due; narrow the range"}),
         (

@@ -17,6 +17,7 @@ from activity_core.services.accept import Accepted, Acceptor
 from activity_core.services.activities import Activities
 from activity_core.services.consumers import Consumers
 from activity_core.services.definitions import Definitions
+from activity_core.services.event_types import EventSchemas
 from activity_core.services.gate import Passed, log_run
 from activity_core.services.http_calls import HttpCaller
 from activity_core.services.routing import Routing
@@ -152,7 +153,7 @@ async def bench_on(settings: Settings) -> AsyncIterator[Bench]:
     database = Database(settings.asyncpg_url, pool_size=10, application_name="test")
     parts = await worker.build(settings, database, HttpCaller(), HttpCaller())
     definitions = Definitions()
-    acceptor = Acceptor(database, max_data_bytes=settings.max_event_data_bytes)
+    acceptor = Acceptor(database, EventSchemas(database), max_data_bytes=settings.max_event_data_bytes)
     accepting = asyncio.create_task(acceptor.run())
     try:
         yield Bench(

@@ -8,6 +8,7 @@ from activity_core.api import (
     activities,
     backfills,
     consumers,
+    event_types,
     events,
     health,
     ledger,
@@ -51,7 +52,8 @@ def create_app(
     app.include_router(events.hot)
     app.include_router(webhooks.router)
     for router in (
-        *(activities.router, consumers.router, consumers.apply_router, sources.router, replays.router, events.router),
+        *(activities.router, consumers.router, consumers.apply_router, sources.router),
+        *(event_types.router, replays.router, events.router),
         *(ledger.occurrences, ledger.runs, simulate.router, tasks.router, health.router, metrics.router),
         *(pausing.pausing, pausing.freezes, backfills.of_activity, backfills.router),
     ):

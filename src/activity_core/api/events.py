@@ -45,6 +45,7 @@ ACCEPTED = {
         "id": {"type": "string", "format": "uuid"},
         "event_id": {"type": "string", "description": "Unique here; made when the event came without one"},
         "status": {"enum": ["accepted", "duplicate"]},
+        "quarantined": {"const": True, "description": "Kept back: the schema of its type does not allow it"},
     },
 }
 NATIVE_EVENT = {
@@ -200,9 +201,10 @@ def _of_batch(refused: list[tuple[str, ActivityCoreError]]) -> ActivityCoreError
     return InvalidInputError(faults)
 
 
-def _shown(accepted: Accepted) -> dict[str, str]:
+def _shown(accepted: Accepted) -> dict[str, str | bool]:
     status = "duplicate" if accepted.duplicate else "accepted"
-    return {"id": str(accepted.id), "event_id": accepted.event_id, "status": status}
+    shown: dict[str, str | bool] = {"id": str(accepted.id), "event_id": accepted.event_id, "status": status}
+    return {**shown, "quarantined": True} if accepted.quarantined else shown
 
 
 class _Head(NamedTuple):

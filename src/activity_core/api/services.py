@@ -15,6 +15,7 @@ from activity_core.services.causes import Causes
 from activity_core.services.consumers import Consumers
 from activity_core.services.definitions import Definitions
 from activity_core.services.egress import Fetch
+from activity_core.services.event_types import EventSchemas, EventTypes
 from activity_core.services.freezes import Freezes
 from activity_core.services.pausing import Pausing
 from activity_core.services.reads import Reads
@@ -27,6 +28,7 @@ from activity_core.services.sns import SnsCertificates
 from activity_core.services.sources import Sources
 from activity_core.services.tasks import Tasks
 from activity_core.services.triggering import Triggering
+from activity_core.services.trying import Trying
 from activity_core.services.why import Why
 from activity_core.settings import Settings
 from activity_core.store.database import Database
@@ -38,6 +40,7 @@ class Services:
     """`temporal` is only asked whether it is there; the API does its work without it."""
 
     database: Database
+    event_types: EventTypes
     temporal: Temporal | None
     acceptor: Acceptor
     causes: Causes
@@ -48,6 +51,7 @@ class Services:
     sources: Sources
     apply: Apply
     triggering: Triggering
+    trying: Trying
     pausing: Pausing
     freezes: Freezes
     backfilling: Backfilling
@@ -68,11 +72,12 @@ def build(settings: Settings, database: Database, temporal: Temporal | None, fet
     """`fetch` is the way to the public internet, for what senders have us call."""
     definitions = Definitions()
     secrets = Secrets.of(settings)
-    acceptor = Acceptor(database, max_data_bytes=settings.max_event_data_bytes)
+    acceptor = Acceptor(database, EventSchemas(database), max_data_bytes=settings.max_event_data_bytes)
     sources, receipts = Sources(database, secrets), Receipts(database)
     certificates = SnsCertificates(fetch)
     return Services(
         database=database,
+        event_types=EventTypes(database),
         temporal=temporal,
         acceptor=acceptor,
         causes=Causes(database),
@@ -83,6 +88,7 @@ def build(settings: Settings, database: Database, temporal: Temporal | None, fet
         sources=sources,
         apply=Apply(database, definitions, secrets),
         triggering=Triggering(database, definitions),
+        trying=Trying(database),
         pausing=Pausing(database, definitions),
         freezes=Freezes(database),
         backfilling=Backfilling(database, definitions),

@@ -9,7 +9,7 @@ import orjson
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field, SkipValidation
 
-from activity_core.api import bodies, notices
+from activity_core.api import bodies, notices, trials
 from activity_core.api.services import Use
 from activity_core.api.views import Instant, Notice, Window
 from activity_core.domain.documents import CronTrigger, IntervalTrigger, Model, OnceTrigger, Seconds, TimeTrigger
@@ -97,7 +97,6 @@ class SimulationOut(BaseModel):
 
 
 _FIELDS: dict[str, type[Model]] = {"outages": OutageIn, "pauses": PauseIn, "edits": EditIn}
-_LATER = ("definition", "event")
 
 
 def _inlined(schema: Any, definitions: dict[str, Any]) -> Any:
@@ -122,8 +121,8 @@ router = APIRouter(prefix="/v1/simulate", tags=["simulate"])
 
 @router.post(
     "",
-    response_model=SimulationOut,
-    openapi_extra=bodies.json_body(_body_schema()),
+    response_model=SimulationOut | trials.TrialOut,
+    openapi_extra=bodies.json_body({"anyOf": [_body_schema(), trials.TrialIn.model_json_schema()]}),
 )
 async def simulate(request: Request, use: Use) -> Response:
     """What would become of a trigger's times and what would run, by the runtime's own planner. Nothing is stored.
@@ -131,9 +130,14 @@ async def simulate(request: Request, use: Use) -> Response:
     Of the times due in [`from`, `to`), as the ledger stands when `to` comes: what would be decided or started at `to`
     or later still waits. No run is open at `from`. Jitter is left out: it follows from the id of an activity. Outages
     and pauses may overlap and reach out of the range; an edit puts another trigger in force. 50,000 times at most.
+
+    With an `event` in place of times: what would become of it by a `definition`, or by an `activity` as it is in force.
     """
+    value = await bodies.read_json(request)
+    if isinstance(value, dict) and "event" in value:
+        return Response((await trials.tried(use, value)).model_dump_json(), media_type="application/json")
     # not on the event loop: a hundred edits in as many zones take half a second
-    question = await asyncio.to_thread(_read, await bodies.read_json(request))
+    question = await asyncio.to_thread(_read, value)
     try:
         body = await use.simulating.answer(question, lambda simulation, breathe: _shown(question, simulation, breathe))
     except SimulationTooLongError as error:
@@ -166,10 +170,7 @@ def _read(value: JsonValue) -> Question:
 
 
 def _read_body(value: dict[str, Any]) -> tuple[SimulateIn | None, list[Fault]]:
-    later = [name for name in _LATER if name in value]
-    advice = "is not available in this version; write the 'trigger' of an activity, 'from' and 'to'"
-    asked, faults = bodies.validated({k: v for k, v in value.items() if k not in later}, SimulateIn, _FIELDS)
-    faults += [Fault(f"/{name}", f"'{name}' {advice}", "unknown_field") for name in later]
+    asked, faults = bodies.validated(value, SimulateIn, _FIELDS)
     return asked, faults + (list(_range_faults(asked)) if asked is not None else [])
 
 

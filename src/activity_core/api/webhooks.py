@@ -30,6 +30,7 @@ _ACCEPTED = {
         "id": {"type": "string", "format": "uuid"},
         "event_id": {"type": "string"},
         "status": {"enum": ["accepted", "duplicate"]},
+        "quarantined": {"const": True, "description": "Kept back: the schema of its type does not allow it"},
         "conflict": {"type": "boolean", "description": "The id was there with other content, which stands"},
     },
 }
@@ -95,6 +96,7 @@ def _response(answer: Received | Reply | Refused) -> Response:
         "event_id": accepted.event_id,
         "status": "duplicate" if accepted.duplicate else "accepted",
         "conflict": answer.conflict,
+        **({"quarantined": True} if accepted.quarantined else {}),
     }
     return Response(orjson.dumps(shown), 200 if accepted.duplicate else 202, media_type="application/json")
 

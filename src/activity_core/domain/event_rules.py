@@ -128,7 +128,9 @@ def _leading(rule: Debounce, event: tuple[datetime, str], head: Head | None) -> 
 
 def _within(rule: Debounce, accepted: datetime, head: Head, until: datetime) -> bool:
     latest = _after(head.position[0], rule.max_wait_seconds)
-    return accepted < until and (latest is None or accepted < latest)
+    # an event that is routed long after it came may be from before the group
+    began = head.position[0] - timedelta(seconds=rule.seconds)
+    return began < accepted < until and (latest is None or accepted < latest)
 
 
 def _after(instant: datetime, seconds: int | None) -> datetime | None:

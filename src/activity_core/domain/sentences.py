@@ -67,7 +67,8 @@ class RowFacts:
 
     `holds`: those that hold it now if it waits, else those that held it. `open_runs`: of the activity, open now if it
     waits, else when it was due. `looked_at`: when its row was written, if that was long after it was due. `now`: to say
-    that something takes long. `merged_into`: the nominal time whose run covers it.
+    that something takes long. `merged_into`, `merged_event`: the nominal time or the event whose run covers it.
+    `not_before`: when it may start, by a debounce or a rate limit.
     """
 
     kind: str
@@ -86,6 +87,8 @@ class RowFacts:
     now: datetime | None = None
     covers: CoversFacts | None = None
     merged_into: datetime | None = None
+    merged_event: str | None = None
+    not_before: datetime | None = None
     newer: NewerFacts | None = None
     backfill: BackfillFacts | None = None
     rerun_of: str | None = None
@@ -214,6 +217,15 @@ def event_not_routed(event_id: str, accepted_at: datetime) -> str:
     )
 
 
+def event_quarantined(event_id: str, reason: str) -> str:
+    return f"The event '{event_id}' is quarantined and was given to no activity: {reason.rstrip('.')}."
+
+
+def event_other_source(slug: str, event_id: str, source: str, patterns: Sequence[str]) -> str:
+    listed = ", ".join(f"'{pattern}'" for pattern in patterns)
+    return f"The event '{event_id}' came from '{source}', and '{slug}' takes events from {listed} alone."
+
+
 def event_dead_letter(event_id: str, reason: str) -> str:
     return f"The event '{event_id}' could not be matched with activities and was given up: {reason}."
 
@@ -264,6 +276,8 @@ def _waiting(row: RowFacts) -> str:
         return f"waits{asked}: {_holding(row.holds)}. It is decided when nothing holds it any more."
     if row.now is not None and row.due_at > row.now:
         return f"waits for that, {_seconds(row.due_at - row.now)} from now."
+    if row.reason_code in ("debounce", "rate_limit", "concurrency"):
+        return _by_rule(row)
     if row.kind == "manual" and (row.open_runs or row.request_before):
         return f"waits for {_first_open(row) if row.open_runs else 'the request before it'} to end, as it asked to."
     if row.backfill is not None:
@@ -276,6 +290,13 @@ def _waiting(row: RowFacts) -> str:
         text = "is not held any more; a worker decides it within seconds."
     late = row.now is not None and row.now - row.due_at > EXPECTED_WITHIN
     return f"{text} Is a worker running, and is Temporal there?" if late else text
+
+
+def _by_rule(row: RowFacts) -> str:
+    text = row.reason.rstrip(".")
+    if row.not_before is not None and row.now is not None and row.not_before > row.now:
+        text += f"; it starts at {instant(row.not_before)} if nothing changes"
+    return f"{text}."
 
 
 def _holding(holds: Sequence[HoldFacts]) -> str:
@@ -320,6 +341,9 @@ def _started(row: RowFacts) -> str:
 
 
 def _merged(row: RowFacts) -> str:
+    if row.merged_event is not None:
+        text = f"did not run for itself: the run of event '{row.merged_event}' is for both, as its debounce says"
+        return f"{text}." if row.run is None else f"{text}; it started at {instant(row.run.started_at)}{_end(row.run)}"
     if row.merged_into is None:
         return f"was merged into another run: {row.reason.rstrip('.')}."
     text = f"is covered by the run of {instant(row.merged_into)}"

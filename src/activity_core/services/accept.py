@@ -21,6 +21,7 @@ from activity_core.errors import (
     OverloadedError,
     UnavailableError,
 )
+from activity_core.services.event_types import EventSchemas
 from activity_core.store import events
 from activity_core.store.database import Database
 from activity_core.store.events import KnownEvent, NewEvent
@@ -44,11 +45,13 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """`duplicate`: the event was there already, with this content."""
+    """`duplicate`: the event was there already, with this content. `quarantined`: it is kept back, because the schema of
+    its type does not allow it."""
 
     id: uuid.UUID
     event_id: str
     duplicate: bool
+    quarantined: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +107,9 @@ class _Queues:
 class Acceptor:
     """Accepts events in groups. One per API process; `run` must be running."""
 
-    def __init__(self, database: Database, *, max_data_bytes: int) -> None:
+    def __init__(self, database: Database, schemas: EventSchemas, *, max_data_bytes: int) -> None:
         self._database = database
+        self._schemas = schemas
         self._max_data_bytes = max_data_bytes
         self._queues = _Queues()
         self._arrived = asyncio.Event()
@@ -119,7 +123,11 @@ class Acceptor:
         Raises InvalidInputError, EventConflictError, OverloadedError, or UnavailableError (the outcome is unknown: send
         it again).
         """
-        new = self._new_event(envelope, assigned_id, cause)
+        verdict = await self._schemas.check(envelope.type, envelope.data)
+        if verdict is not None and not verdict.quarantine:
+            raise InvalidInputError(list(verdict.faults))
+        quarantine = None if verdict is None else verdict.reason
+        new = self._new_event(envelope, assigned_id, cause, quarantine)
         outcome: asyncio.Future[Accepted | ActivityCoreError] = asyncio.get_running_loop().create_future()
         self._queues.add(_Waiting(new, outcome))
         self._arrived.set()
@@ -128,7 +136,9 @@ class Acceptor:
             raise answer
         return answer
 
-    def _new_event(self, envelope: Envelope, assigned_id: str | None, cause: Cause | None) -> NewEvent:
+    def _new_event(
+        self, envelope: Envelope, assigned_id: str | None, cause: Cause | None, quarantine: str | None
+    ) -> NewEvent:
         external_id = envelope.external_id or assigned_id or f"evt_{uuid.uuid4().hex}"
         data = None if envelope.data is None else canonical_json(envelope.data).decode()
         if data is not None and len(data.encode()) > self._max_data_bytes:
@@ -146,6 +156,7 @@ class Acceptor:
             content_hash=envelope.content_hash(),
             causation_run_id=None if cause is None else cause.run_id,
             depth=0 if cause is None else min(cause.depth, MAX_DEPTH + 1),
+            quarantine_reason=quarantine,
             dead_letter_reason=_LOOP if cause is not None and cause.depth > MAX_DEPTH else None,
         )
 
@@ -232,7 +243,7 @@ def _answer(
             f"the id '{new.external_id}' of source '{new.source}' is stored under another event_id"
         )
     if new.id in inserted:
-        return Accepted(new.id, new.event_id, duplicate=False)
+        return Accepted(new.id, new.event_id, duplicate=False, quarantined=new.quarantine_reason is not None)
     if (stored.source, stored.external_id) != (new.source, new.external_id):
         return EventConflictError(
             f"event_id '{new.event_id}' belongs to the id '{stored.external_id}' of source '{stored.source}'"

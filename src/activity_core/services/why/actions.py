@@ -13,6 +13,7 @@ from activity_core.store.events import EventRecord
 from activity_core.store.ledger import OccurrenceRecord
 
 SEND_AGAIN = Action("Send the event again: it is decided again", "POST /v1/events")
+REPLAY = Action("Replay it: it is routed as the definitions of today have it", "POST /v1/events/replay")
 MEND = Action("Mend the definition", "activity-core apply -f FILE")
 ENABLE = Action("Enable it: nothing of it runs while it is disabled", "activity-core apply -f FILE")
 
@@ -27,7 +28,10 @@ def actions_of(
 ) -> list[Action]:
     complete = "Complete a task that waits in the inbox (--output JSON keeps what came of it)"
     actions = [Action(complete, f"activity-core tasks complete {task}") for task in inbox]
-    if covering is not None and covering.scheduled_for is not None:
+    if covering is not None and covering.kind == "event":
+        asked = f"activity-core why {name_of(record)} --event-id {covering.key}"
+        actions.append(Action("See the run that covers it", asked))
+    elif covering is not None and covering.scheduled_for is not None:
         at = ids.format_nominal(covering.scheduled_for)
         actions.append(Action("See the run that covers it", f"activity-core why {name_of(record)} --at {at}"))
     failed = run is not None and run.run.status not in ("running", "completed")
@@ -51,7 +55,9 @@ def _again(
             return [MEND, SEND_AGAIN]
         if row.outcome == "disabled":
             return [SEND_AGAIN]
-        if row.outcome == "skipped":
+        if row.outcome == "filtered":
+            return [REPLAY]
+        if row.outcome in ("skipped", "rate_limited", "concurrency_dropped"):
             return [Action("Send it once more, under another event_id", "POST /v1/events")]
         return []
     if row.kind == "time" and row.scheduled_for is not None and row.outcome in ("skipped", "dropped", "disabled"):

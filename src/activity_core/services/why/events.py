@@ -2,8 +2,9 @@
 
 from activity_core.domain import sentences as say
 from activity_core.domain.documents import EventTrigger, stored_activity
+from activity_core.domain.event_rules import source_matches
 from activity_core.domain.event_types import matching_patterns
-from activity_core.services.why.actions import SEND_AGAIN
+from activity_core.services.why.actions import REPLAY, SEND_AGAIN
 from activity_core.services.why.answers import Action, Answer, Evidence, path_of
 from activity_core.store import activities
 from activity_core.store.activities import ActivityRecord
@@ -24,13 +25,19 @@ async def of_unmatched(connection: Connection, record: ActivityRecord, event: Ev
     definition = None if revision is None else stored_activity(revision.effective)
     if event.dead_letter_reason is not None:
         outcome, code, sentence = "dead_letter", "dead_letter", say.event_dead_letter(name, event.dead_letter_reason)
-        actions = [SEND_AGAIN]
+        actions = [REPLAY if event.dead_letter_reason.startswith("loop") else SEND_AGAIN]
+    elif event.quarantine_reason is not None:
+        outcome, code, sentence = "quarantined", "quarantined", say.event_quarantined(name, event.quarantine_reason)
+        actions = [REPLAY]
     elif accepted < record.created_at:
         code, sentence = "before_creation", say.event_before_creation(slug, name, accepted, record.created_at)
     elif definition is None:
         code, sentence = "after_deletion", say.event_after_deletion(slug, name, accepted)
     elif not isinstance(definition.trigger, EventTrigger):
         code, sentence = "no_event_trigger", say.event_other_trigger(slug, name, definition.trigger.type)
+    elif not source_matches(definition.trigger.sources, event.source):
+        code = "source_unmatched"
+        sentence = say.event_other_source(slug, name, event.source, definition.trigger.sources)
     elif set(definition.trigger.event_types) & set(matching_patterns(event.type)):
         outcome, code, sentence = "waiting", "not_routed", say.event_not_routed(name, accepted)
     else:

@@ -193,6 +193,8 @@ def _facts(case: _Case) -> say.RowFacts:
         now=case.now,
         covers=None if run is None else _covers(run.covers),
         merged_into=None if case.covering is None else case.covering.scheduled_for,
+        merged_event=None if case.covering is None or case.covering.kind != "event" else case.covering.key,
+        not_before=case.row.not_before,
         newer=case.newer,
         backfill=_backfill_facts(case.backfill) if backfilled else None,
         rerun_of=None if row.rerun_of is None else str(row.rerun_of),

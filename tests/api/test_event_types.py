@@ -1,0 +1,138 @@
+"""/v1/events/types, and events that the schema of their type does not allow."""
+
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from tests.api.conftest import Api
+from tests.api.webhooks import BY_NAME, document, post, receipts, signed, source
+
+Json = dict[str, Any]
+SCHEMA = {
+    "type": "object",
+    "required": ["order"],
+    "properties": {"order": {"type": "integer"}, "note": {"type": "string", "maxLength": 5}},
+}
+
+
+def kind() -> str:
+    return f"types.t{uuid4().hex[:10]}"
+
+
+async def declare(api: Api, event_type: str, **more: Any) -> Json:
+    answer = await api.http.put(f"/v1/events/types/{event_type}", json={"schema": SCHEMA, **more})
+    assert answer.status_code in (200, 201), answer.text
+    api.app.state.services.acceptor._schemas._read_at = None  # not to wait for two seconds
+    made: Json = answer.json()
+    return made
+
+
+async def test_a_type_is_declared_read_replaced_and_removed(api: Api) -> None:
+    event_type = kind()
+    path = f"/v1/events/types/{event_type}"
+    assert (await api.http.get(path)).status_code == 404
+    created = await api.http.put(path, json={"description": "An order", "schema": SCHEMA, "example": {"order": 1}})
+    assert (created.status_code, created.headers["ETag"]) == (201, '"1"')
+    same = await api.http.put(path, json={"description": "An order", "schema": SCHEMA, "example": {"order": 1}})
+    assert (same.status_code, same.json()["revision"]) == (200, 1)
+    stale = await api.http.put(path, json={}, headers={"If-Match": '"7"'})
+    assert stale.status_code == 412
+    bare = (await api.http.put(path, json={}, headers={"If-Match": '"1"'})).json()
+    assert (bare["revision"], bare["schema"], bare["on_invalid"]) == (2, None, "refuse")
+    assert (await api.http.delete(path)).status_code == 204
+    assert (await api.http.delete(path)).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("body", "pointer"),
+    [
+        ({"schema": {"type": "objekt"}}, "/schema/type"),
+        ({"schema": {"properties": {"a": {"$ref": "https://example.org/x"}}}}, "/schema/properties/a/$ref"),
+        ({"schema": {"$schema": "http://json-schema.org/draft-07/schema#"}}, "/schema/$schema"),
+        ({"schema": {"pattern": "(a)\\1"}}, "/schema/pattern"),
+        ({"schema": {"enum": ["a" * 70_000]}}, "/schema"),
+        ({"schema": SCHEMA, "example": {"order": "x"}}, "/example/order"),
+        ({"schema": True}, "/schema"),
+        ({"on_invalid": "drop"}, "/on_invalid"),
+        ({"shema": {}}, "/shema"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+async def test_what_can_not_be_declared_is_told_where_it_is(api: Api, body: Json, pointer: str) -> None:
+    answer = await api.http.put(f"/v1/events/types/{kind()}", json=body)
+    assert answer.status_code == 422, answer.text
+    assert [error["pointer"] for error in answer.json()["errors"]] == [pointer]
+
+
+async def test_a_name_that_is_no_type_is_refused(api: Api) -> None:
+    answer = await api.http.put("/v1/events/types/a..b", json={})
+    assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, "/path/type")
+
+
+async def test_an_event_that_the_schema_does_not_allow_is_refused_at_every_door(api: Api) -> None:
+    event_type, wrong = kind(), {"order": "one", "note": "too long"}
+    await declare(api, event_type)
+    native = await api.http.post("/v1/events", json={"type": event_type, "data": wrong})
+    assert native.status_code == 422
+    assert {error["pointer"] for error in native.json()["errors"]} == {"/data/order", "/data/note"}
+    assert "too long" not in native.text
+    cloud = {"specversion": "1.0", "id": "1", "source": "/s", "type": event_type}
+    structured = await api.http.post(
+        "/v1/events", json={**cloud, "data": wrong}, headers={"Content-Type": "application/cloudevents+json"}
+    )
+    binary = await api.http.post("/v1/events", json=wrong, headers={f"ce-{name}": text for name, text in cloud.items()})
+    batch = await api.http.post(
+        "/v1/events",
+        json=[{**cloud, "data": {"order": 1}}, {**cloud, "id": "2", "data": wrong}],
+        headers={"Content-Type": "application/cloudevents-batch+json"},
+    )
+    assert [answer.status_code for answer in (structured, binary, batch)] == [422] * 3
+    assert {error["pointer"] for error in batch.json()["errors"]} == {"/1/data/order", "/1/data/note"}
+    sender, name = BY_NAME["bearer"], f"typed-{uuid4().hex[:8]}"
+    await source(api, document(sender, name, type={"constant": event_type}))
+    hook = await post(api, name, signed(sender), b'{"order": "x"}')
+    assert hook.status_code == 422
+    assert [(r["result"], r["reason_code"]) for r in await receipts(api, name)] == [("rejected", "schema_invalid")]
+    assert (await api.http.post("/v1/events", json={"type": event_type, "data": {"order": 1}})).status_code == 202
+
+
+async def test_a_quarantined_event_is_kept_back_and_runs_when_it_is_replayed(api: Api) -> None:
+    event_type = kind()
+    await declare(api, event_type, on_invalid="quarantine")
+    made = await api.http.post(
+        "/v1/activities",
+        json={"slug": f"q-{uuid4().hex[:8]}", "trigger": {"type": "event", "event_types": [event_type]}},
+    )
+    accepted = await api.http.post("/v1/events", json={"event_id": event_type, "type": event_type, "data": 5})
+    assert (accepted.status_code, accepted.json()["quarantined"]) == (202, True)
+    await api.route()
+    path = f"/v1/events/{accepted.json()['id']}"
+    shown = (await api.http.get(path)).json()
+    assert (shown["status"], shown["occurrences"]) == ("quarantined", [])
+    listed = (await api.http.get("/v1/events", params={"status": "quarantined", "type": event_type})).json()["items"]
+    assert [item["event_id"] for item in listed] == [event_type]
+    why = (await api.http.get(f"/v1/activities/{made.json()['slug']}/why", params={"event_id": event_type})).json()
+    assert (why["outcome"], "quarantined" in why["sentence"]) == ("quarantined", True)
+    replayed = await api.http.post(f"{path}/replay", json={})
+    assert (replayed.status_code, replayed.json()["events"]) == (202, 1)
+    await api.route()
+    shown = (await api.http.get(path)).json()
+    assert (shown["status"], [row["outcome"] for row in shown["occurrences"]]) == ("routed", ["waiting"])
+
+
+async def test_types_that_were_seen_and_declared_are_listed_with_counts(api: Api) -> None:
+    prefix = f"listed{uuid4().hex[:8]}"
+    await declare(api, f"{prefix}.declared")
+    for name in ("seen", "seen", "other"):
+        await api.http.post("/v1/events", json={"type": f"{prefix}.{name}"})
+    first = (await api.http.get("/v1/events/types", params={"prefix": prefix, "limit": "2"})).json()
+    rest = (
+        await api.http.get("/v1/events/types", params={"prefix": prefix, "limit": "2", "cursor": first["next_cursor"]})
+    ).json()
+    assert rest["next_cursor"] is None
+    assert [(i["type"], i["count_24h"], i["has_schema"]) for i in [*first["items"], *rest["items"]]] == [
+        (f"{prefix}.declared", 0, True),
+        (f"{prefix}.other", 1, False),
+        (f"{prefix}.seen", 2, False),
+    ]
