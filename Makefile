@@ -19,7 +19,7 @@ LOCK := $(PY) -m uv pip compile --no-config --quiet --universal --python-version
 RUN_STAMP := $(VENV)/.installed-run
 TEST_STAMP := $(VENV)/.installed-test
 
-.PHONY: help setup run test test-misfires check bench demo lock clean
+.PHONY: help setup run test test-misfires test-events check bench bench-routing demo lock clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,6 +36,9 @@ test-misfires: $(TEST_STAMP) ## each misfire policy under each cause, kills, flo
 	@$(PY) -m pytest -q -s -m "slow or not slow" tests/misfires
 	@ACTIVITY_CORE_TEST_CHASM=1 $(PY) -m pytest -q -s -m "slow or not slow" tests/misfires tests/services/test_schedules.py tests/spine
 
+test-events: $(TEST_STAMP) ## 10,000 events under kills -9, 20,000 made-up requests (about forty minutes)
+	@$(PY) -m pytest -q -s -m "slow or not slow" tests/events
+
 check: $(TEST_STAMP) ## ruff, mypy --strict, import rules
 	@$(PY) -m ruff check --quiet .
 	@$(PY) -m ruff format --check --quiet . || { echo "some files are not formatted: .venv/bin/ruff format ."; exit 1; }
@@ -44,6 +47,9 @@ check: $(TEST_STAMP) ## ruff, mypy --strict, import rules
 
 bench: $(TEST_STAMP) ## measure our cost against a bare FastAPI and a bare Temporal workflow
 	@$(PY) -m benchmarks $(ARGS)
+
+bench-routing: $(TEST_STAMP) ## what routing costs with 10,000 activities against ten
+	@$(PY) -m benchmarks.routing $(ARGS)
 
 demo: $(RUN_STAMP) ## load the examples into a running stack and show their runs
 	@$(PY) examples/demo.py $(ARGS)

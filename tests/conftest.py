@@ -29,6 +29,18 @@ async def servers() -> AsyncIterator[Servers]:
 
 
 @pytest.fixture(scope="module")
+async def own_servers() -> AsyncIterator[Servers]:
+    """A pair that may be stopped without disturbing others."""
+    with temporary_home() as home:
+        servers = Servers(Path(home))
+        try:
+            await servers.start()
+            yield servers
+        finally:
+            await servers.stop()
+
+
+@pytest.fixture(scope="module")
 async def database_url(servers: Servers) -> str:
     """`postgresql://…` of a fresh database at the newest revision."""
     return await servers.migrated_database()

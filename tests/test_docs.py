@@ -113,7 +113,9 @@ def test_an_unknown_command_or_option_is_found() -> None:
 def test_settings_and_documented_variables_are_the_same() -> None:
     known = {PREFIX + name.upper() for name in Settings.model_fields}
     named = {name for page in PAGES for name in re.findall(rf"{PREFIX}[A-Z_]+[A-Z]", page.read_text())}
-    assert named - OF_COMMANDS <= known
+    # the secrets that documents name have variables of their own
+    secrets = {name for name in named if name == f"{PREFIX}SECRET" or name.startswith(f"{PREFIX}SECRET_")}
+    assert named - OF_COMMANDS - secrets <= known
     table = re.findall(rf"^\| `({PREFIX}[A-Z_]+)` \|", (ROOT / "docs/operations.md").read_text(), re.MULTILINE)
     assert sorted(table) == sorted(known)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from activity_core.commands import backfills, definitions, events, freezes, operate, runs, simulate, tasks
+from activity_core.commands import backfills, definitions, events, freezes, operate, runs, simulate, sources, tasks
 from activity_core.commands.failure import MISUSED, CommandFailedError
 from activity_core.commands.render import note
 from activity_core.errors import ActivityCoreError, ConfigurationError
@@ -212,6 +212,7 @@ app.command()(backfills.backfill)
 app.command()(backfills.backfills)
 app.command("cancel-backfill")(backfills.cancel_backfill)
 app.add_typer(events.app, name="events")
+app.add_typer(sources.app, name="sources")
 
 
 def _start(name: str) -> "Settings":

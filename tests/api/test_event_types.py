@@ -1,10 +1,13 @@
 """/v1/events/types, and events that the schema of their type does not allow."""
 
+import asyncio
 from typing import Any
 from uuid import uuid4
 
 import pytest
+from sqlalchemy import event
 
+from activity_core.services.event_types import FRESH_SECONDS, EventSchemas
 from tests.api.conftest import Api
 from tests.api.webhooks import BY_NAME, document, post, receipts, signed, source
 
@@ -54,6 +57,7 @@ async def test_a_type_is_declared_read_replaced_and_removed(api: Api) -> None:
         ({"schema": {"enum": ["a" * 70_000]}}, "/schema"),
         ({"schema": SCHEMA, "example": {"order": "x"}}, "/example/order"),
         ({"schema": True}, "/schema"),
+        ({"schema": {"allOf": [{"$ref": "#"}]}}, "/schema/allOf/0"),
         ({"on_invalid": "drop"}, "/on_invalid"),
         ({"shema": {}}, "/shema"),
     ],
@@ -119,6 +123,85 @@ async def test_a_quarantined_event_is_kept_back_and_runs_when_it_is_replayed(api
     await api.route()
     shown = (await api.http.get(path)).json()
     assert (shown["status"], [row["outcome"] for row in shown["occurrences"]]) == ("routed", ["waiting"])
+
+
+async def test_an_event_that_is_quarantined_is_so_at_every_door(api: Api) -> None:
+    event_type = kind()
+    await declare(api, event_type, on_invalid="quarantine")
+    cloud = {"specversion": "1.0", "source": f"/{event_type}", "type": event_type}
+    structured = await api.http.post(
+        "/v1/events",
+        json={**cloud, "id": "1", "data": {}},
+        headers={"Content-Type": "application/cloudevents+json"},
+    )
+    binary = await api.http.post(
+        "/v1/events", json={}, headers={f"ce-{name}": text for name, text in {**cloud, "id": "2"}.items()}
+    )
+    batch = await api.http.post(
+        "/v1/events",
+        json=[{**cloud, "id": "3", "data": {"order": 1}}, {**cloud, "id": "4", "data": {}}],
+        headers={"Content-Type": "application/cloudevents-batch+json"},
+    )
+    sender, name = BY_NAME["bearer"], f"typed-{uuid4().hex[:8]}"
+    await source(api, document(sender, name, type={"constant": event_type}))
+    hook = await post(api, name, signed(sender), b"{}")
+    assert [answer.status_code for answer in (structured, binary, batch, hook)] == [202] * 4
+    items = [structured.json(), binary.json(), *batch.json()["items"], hook.json()]
+    assert [(item["status"], item.get("quarantined")) for item in items] == [
+        ("accepted", None if place == 2 else True) for place in range(5)
+    ]
+    await api.route()
+    listed = (await api.http.get("/v1/events", params={"type": event_type})).json()["items"]
+    assert sorted(item["status"] for item in listed) == ["quarantined"] * 4 + ["routed"]
+    assert {item["quarantine_reason"] for item in listed if item["status"] == "quarantined"} == {
+        'its data is not what the schema of its type allows: /data: "order" is a required property'
+    }
+
+
+async def test_r24_what_was_accepted_before_its_type_had_a_schema_is_a_duplicate_still(api: Api) -> None:
+    event_type = kind()
+    sent = {"event_id": event_type, "type": event_type, "data": {"order": "one"}}
+    assert (await api.http.post("/v1/events", json=sent)).status_code == 202
+    await declare(api, event_type)
+    again = await api.http.post("/v1/events", json=sent)
+    assert (again.status_code, again.json()["status"]) == (200, "duplicate")
+    other = await api.http.post("/v1/events", json={**sent, "event_id": f"{event_type}-2"})
+    assert other.status_code == 422
+    assert (await api.http.post("/v1/events", json={**sent, "data": {"order": "two"}})).status_code == 409
+
+
+async def test_all_who_arrive_when_the_schemas_are_old_wait_for_one_reading_of_them(api: Api) -> None:
+    event_type = kind()
+    await declare(api, event_type)
+    statements: list[str] = []
+
+    def count(_connection: Any, _cursor: Any, statement: str, *_rest: Any) -> None:
+        if "FROM event_types" in statement:
+            statements.append(statement)
+
+    schemas = EventSchemas(api.database)
+    event.listen(api.database.engine.sync_engine, "before_cursor_execute", count)
+    try:
+        verdicts = await asyncio.gather(*(schemas.check(event_type, {"order": "x"}) for _ in range(50)))
+        assert all(verdict is not None and not verdict.quarantine for verdict in verdicts)
+        assert len(statements) == 2  # which there are; those that are new
+        await api.http.put(f"/v1/events/types/{event_type}", json={"schema": SCHEMA, "on_invalid": "quarantine"})
+        statements.clear()
+        same = [await schemas.check(event_type, {"order": "x"}) for _ in range(50)]
+        assert statements == [] and {verdict is not None and verdict.quarantine for verdict in same} == {False}
+        assert schemas._read_at is not None
+        schemas._read_at -= FRESH_SECONDS
+        verdicts = await asyncio.gather(*(schemas.check(event_type, {"order": "x"}) for _ in range(50)))
+        assert all(verdict is not None and verdict.quarantine for verdict in verdicts)
+        schemas._read_at -= FRESH_SECONDS
+        statements.clear()
+        assert await schemas.check(event_type, {"order": 1}) is None
+        assert len(statements) == 1
+        await api.http.delete(f"/v1/events/types/{event_type}")
+        schemas._read_at -= FRESH_SECONDS
+        assert await schemas.check(event_type, {"order": "x"}) is None
+    finally:
+        event.remove(api.database.engine.sync_engine, "before_cursor_execute", count)
 
 
 async def test_types_that_were_seen_and_declared_are_listed_with_counts(api: Api) -> None:

@@ -15,6 +15,15 @@ from tests.api.conftest import Api
 Json = dict[str, Any]
 TASK = {"task_type": "ship", "consumer": "log", "params": {"order": "${ event.data.order }", "run": "${ run.id }"}}
 
+FOR_EACH = [
+    {
+        "task_type": "pack",
+        "for_each": {"in": "event.data.lines"},
+        "when": "event.data.order == 7",
+        "params": {"line": "${ item }", "run": "${ run.id }"},
+    }
+]
+
 
 async def count_rows(api: Api) -> list[int]:
     tables = ("events", "occurrences", "activity_runs", "activities", "task_instances")
@@ -37,6 +46,11 @@ async def simulate(api: Api, body: Json) -> Json:
         ({"rate_limit": {"key": "${ event.data.who }", "count": 1, "per_seconds": 60}}, {"order": 7}, "filter_error"),
         ({"debounce": {"key": "k-${ event.data.order }", "seconds": 1}}, {"order": 7}, "waiting"),
         ({"sources": ["shop"]}, {"order": 7}, "filtered"),
+        ({"rate_limit": {"key": "${ event.data.order }", "count": 1, "per_seconds": 60}}, {"order": 7}, "waiting"),
+        ({"concurrency": {"key": "c-${ event.data.order }", "limit": 1}}, {"order": 7}, "waiting"),
+        ({"debounce": {"key": "${ event.data.long }", "seconds": 1}}, {"order": 7, "long": "x" * 300}, "waiting"),
+        ({"tasks": FOR_EACH}, {"order": 7, "lines": ["a", "b", "c"]}, "waiting"),
+        ({"enabled": False}, {"order": 7}, "disabled"),
     ],
     ids=str,
 )
@@ -44,14 +58,17 @@ async def test_a_trial_says_what_the_router_and_the_run_make_of_the_event(
     api: Api, more: Json, data: Json, outcome: str
 ) -> None:
     event_type = f"trial.t{uuid4().hex[:10]}"
-    definition = {
+    of_the_whole = {name: more[name] for name in ("concurrency", "tasks", "enabled") if name in more}
+    of_the_trigger = {name: value for name, value in more.items() if name not in of_the_whole}
+    definition: Json = {
         "slug": f"t-{uuid4().hex[:8]}",
-        "trigger": {"type": "event", "event_types": [event_type], **more},
+        "trigger": {"type": "event", "event_types": [event_type], **of_the_trigger},
         "rules": [{"id": "some", "when": "event.data.order > 0", "reason": "no order"}],
         "tasks": [TASK],
+        **of_the_whole,
     }
     made = (await api.http.post("/v1/activities", json=definition)).json()
-    event = {"event_id": f"e-{uuid4().hex}", "type": event_type, "data": data}
+    event: Json = {"event_id": f"e-{uuid4().hex}", "type": event_type, "data": data}
     before = await count_rows(api)
     tried = await simulate(api, {"activity": made["slug"], "event": event})
     bare = await simulate(api, {"definition": definition, "event": event})
@@ -68,6 +85,11 @@ async def test_a_trial_says_what_the_router_and_the_run_make_of_the_event(
     assert (rows[0]["outcome"], rows[0]["reason_code"] in (tried["reason_code"], "debounce")) == (outcome, True)
     if outcome != "waiting":
         return
+    keys = await api.sql("SELECT group_key, concurrency_key FROM occurrences WHERE id = $1::uuid", rows[0]["id"])
+    assert tuple(keys[0]) == (tried["keys"]["debounce"] or tried["keys"]["rate_limit"], tried["keys"]["concurrency"])
+    assert [key is not None for key in tried["keys"].values()] == [
+        name in more for name in ("debounce", "rate_limit", "concurrency")
+    ]
     await api.sql("UPDATE occurrences SET not_before = NULL WHERE id = $1::uuid", rows[0]["id"])
     async with api.database.begin() as connection:
         passed = await log_run(connection, api.definitions, UUID(made["id"]), event["event_id"], "execution")
@@ -80,7 +102,8 @@ async def test_a_trial_says_what_the_router_and_the_run_make_of_the_event(
     assert [(task.task_type, task.index, task.params) for task in planned] == [
         (task["task_type"], task["index"], task["params"]) for task in tried["tasks"]
     ]
-    assert tried["tasks"][0]["params"] == {"order": 7, "run": tried["run_id"]}
+    assert tried["tasks"][0]["params"]["run"] == tried["run_id"]
+    assert len({task["task_id"] for task in tried["tasks"]}) == len(planned) == len(data.get("lines", [7]))
 
 
 async def test_rules_errors_and_missing_context_are_told_in_place(api: Api) -> None:
@@ -105,6 +128,20 @@ async def test_rules_errors_and_missing_context_are_told_in_place(api: Api) -> N
         api, {"definition": definition, "event": {**event, "data": {"n": 1}}, "context": {"stock": {"count": 1}}}
     )
     assert ([rule["holds"] for rule in small["rules"]], small["tasks"], small["error"]) == ([True, False], [], None)
+
+
+@pytest.mark.parametrize("on_invalid", ["refuse", "quarantine"])
+async def test_what_the_schema_of_its_type_has_against_the_event_is_told(api: Api, on_invalid: str) -> None:
+    event_type = f"trial.t{uuid4().hex[:10]}"
+    schema = {"properties": {"order": {"type": "integer"}}}
+    declared = await api.http.put(f"/v1/events/types/{event_type}", json={"schema": schema, "on_invalid": on_invalid})
+    assert declared.status_code == 201
+    definition = {"slug": "trial", "trigger": {"type": "event", "event_types": ["trial.*"]}, "tasks": [TASK]}
+    right = await simulate(api, {"definition": definition, "event": {"type": event_type, "data": {"order": 1}}})
+    assert right["invalid"] is None
+    wrong = await simulate(api, {"definition": definition, "event": {"type": event_type, "data": {"order": "1"}}})
+    assert (wrong["invalid"]["on_invalid"], wrong["outcome"]) == (on_invalid, "waiting")
+    assert [error["pointer"] for error in wrong["invalid"]["errors"]] == ["/event/data/order"]
 
 
 async def test_faults_of_both_are_told_where_they_are(api: Api) -> None:

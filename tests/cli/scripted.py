@@ -59,7 +59,7 @@ def scripted_api() -> Iterator[Script]:
             self.end_headers()
             self.wfile.write(answer)
 
-        do_GET = do_POST = do_DELETE = _serve
+        do_GET = do_POST = do_PUT = do_DELETE = _serve
 
         def log_message(self, *_arguments: Any) -> None:
             pass

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
 import pytest
 import typer.main
@@ -15,11 +16,10 @@ from tests.cli.conftest import Call
 COMMANDS = typer.main.get_command(app)
 
 
-def _all_commands() -> list[list[str]]:
+def _all_commands(above: Any = COMMANDS) -> list[list[str]]:
     found: list[list[str]] = [[]]
-    for name, command in COMMANDS.commands.items():  # type: ignore[attr-defined]  # typer has no type for a group
-        found.append([name])
-        found.extend([name, inner] for inner in getattr(command, "commands", {}))
+    for name, command in getattr(above, "commands", {}).items():
+        found.extend([name, *inner] for inner in _all_commands(command))
     return found
 
 
@@ -75,6 +75,9 @@ def test_version_is_that_of_the_package(call: Call) -> None:
         ["backfill", "digest", "--from", "2026-03-01T00:00:00Z"],
         ["freeze", "create"],
         ["freeze", "thaw"],
+        ["events", "test", "digest"],
+        ["events", "types", "put", "order.paid"],
+        ["sources", "requests"],
     ],
 )
 def test_wrong_command_line_is_exit_code_2(call: Call, arguments: list[str]) -> None:

@@ -78,9 +78,9 @@ def test_pause_says_until_when_and_how_to_go_on(call: Call, api: Script) -> None
 @pytest.mark.parametrize(
     ("times", "events", "said"),
     [
-        (0, 0, "digest is not paused; nothing had waited that is decided now"),
-        (1, 0, "digest is not paused; what waited is decided: 1 due time, 0 events"),
-        (12, 1, "digest is not paused; what waited is decided: 12 due times, 1 event"),
+        (0, 0, "digest is not paused; nothing had waited"),
+        (1, 0, "digest is resumed; what waited is decided now: 1 due time, 0 events"),
+        (12, 1, "digest is resumed; what waited is decided now: 12 due times, 1 event"),
     ],
 )
 def test_resume_says_how_much_is_decided(call: Call, api: Script, times: int, events: int, said: str) -> None:

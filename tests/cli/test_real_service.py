@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from activity_core.settings import environment_without_settings
-from tests.stack import RunningService
+from tests.stack import RunningService, eventually
 
 ROOT = Path(__file__).parents[2]
 DELIVERY_ID = "7f0c1c5e-e6f0-11f0-8000-000000000002"
@@ -117,3 +117,40 @@ async def test_wrong_definitions_are_named_by_line_and_change_nothing(tour: Tour
     ]
     assert said.splitlines()[-1] == "Nothing was applied."
     assert "not_found" in await tour.call("get", "wrong", code=1)
+
+
+async def test_an_event_is_tried_kept_back_and_let_through(tour: Tour) -> None:
+    (tour.directory / "type.yaml").write_text(
+        "schema:\n  required: [order]\n  properties:\n    order: {type: integer}\non_invalid: quarantine\n"
+    )
+    (tour.directory / "pay.yaml").write_text(
+        "kind: Activity\nslug: pay\ntrigger:\n  type: event\n  event_types: [cli.order.paid]\n"
+        "tasks:\n  - task_type: pay\n    params: {order: '${ event.data.order }'}\n"
+    )
+    (tour.directory / "event.json").write_text('{"event_id": "cli-1", "type": "cli.order.paid", "data": {"order": 7}}')
+    assert "revision 1" in await tour.call("events", "types", "put", "cli.order.paid", "-f", "type.yaml")
+    assert "created" in await tour.call("apply", "-f", "pay.yaml")
+    tried = await tour.call("events", "test", "pay", "--event", "event.json")
+    assert "it would run" in tried and '{"order": 7}' in tried
+    (tour.directory / "event.json").write_text('{"event_id": "cli-1", "type": "cli.order.paid", "data": {}}')
+    said = await tour.call("events", "test", "pay.yaml", "--event", "event.json", code=1)
+    assert "event.json:1: /data: " in said and "quarantined" in said
+    assert "has_schema" in await tour.call("events", "types", "list", "--prefix", "cli.", "-o", "json")
+
+    async def quarantined() -> bool:  # once the door knows of the schema
+        await tour.call("events", "send", "cli.order.paid", "--data", "{}", "--source", "cli")
+        listed = await tour.json("events", "list", "--status", "quarantined", "--type", "cli.order.paid")
+        return bool(listed["items"])
+
+    await eventually(quarantined)
+    [event] = (await tour.json("events", "list", "--status", "quarantined", "--type", "cli.order.paid"))["items"]
+    plan = await tour.call("events", "replay", event["id"], "--dry-run")
+    assert "1 event to route again" in plan and "pay" in plan
+    assert "1 event routed again" in await tour.call("events", "replay", event["id"], "--yes")
+
+    async def routed() -> bool:
+        rows = (await tour.json("occurrences", "--activity", "pay"))["items"]
+        return event["event_id"] in [row["event_id"] for row in rows]
+
+    await eventually(routed)
+    assert (await tour.json("events", "list", "--event-id", event["event_id"]))["items"][0]["status"] == "routed"

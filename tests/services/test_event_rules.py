@@ -1,59 +1,14 @@
 """Debounce, rate limits, concurrency and sources, from the event to the run; and replay."""
 
-import asyncio
-import uuid
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
-from activity_core.domain.envelopes import read_native
 from activity_core.services.pausing import Pausing
 from activity_core.services.replaying import Replaying
-from activity_core.services.routing import Routing
 from activity_core.store import runs
 from tests.services.conftest import Bench
-from tests.stack import eventually
-
-Json = dict[str, Any]
-
-
-def kind() -> str:
-    """An event type of the test's own."""
-    return f"rules.t{uuid.uuid4().hex[:10]}"
-
-
-async def on(bench: Bench, event_type: str, trigger: Json | None = None, **more: Any) -> uuid.UUID:
-    full = {"type": "event", "event_types": [event_type], **(trigger or {})}
-    return await bench.create(trigger=full, tasks=[{"task_type": "note", "consumer": "log"}], **more)
-
-
-async def send(bench: Bench, event_type: str, *names: str, route: bool = True, **more: Any) -> None:
-    for name in names:
-        envelope = {"event_id": f"{event_type}-{name}", "type": event_type, "data": {"n": name}, **more}
-        await bench.acceptor.accept(read_native(envelope))
-    if route:
-        await bench.routing.route_batch()
-
-
-async def rows(bench: Bench, activity_id: uuid.UUID) -> dict[str, tuple[str, str]]:
-    """(outcome, reason_code) by the last part of the event's id."""
-    query = "SELECT key, outcome, reason_code FROM occurrences WHERE activity_id = $1 ORDER BY due_at"
-    return {row[0].rpartition("-")[2]: (row[1], row[2]) for row in await bench.sql(query, activity_id)}
-
-
-async def begin(bench: Bench, activity_id: uuid.UUID, event_type: str, name: str) -> str:
-    """What the gate says to the run of an event."""
-    return (await bench.gate(activity_id, f"{event_type}-{name}", f"execution-{name}")).verdict
-
-
-async def start_now(bench: Bench, activity_id: uuid.UUID) -> None:
-    """As if the time that events of the activity wait for had passed."""
-    await bench.sql(
-        "UPDATE occurrences SET not_before = now() - interval '1 s', start_after = now() - interval '1 s' "
-        "WHERE activity_id = $1 AND outcome = 'waiting' AND start_after < 'infinity'",
-        activity_id,
-    )
+from tests.services.ruled import Json, begin, kind, on, rows, send, start_now
 
 
 async def test_a_debounced_group_is_one_run_of_its_last_event_that_names_the_others(bench: Bench) -> None:
@@ -69,6 +24,7 @@ async def test_a_debounced_group_is_one_run_of_its_last_event_that_names_the_oth
         "b1": ("waiting", "debounce"),
     }
     assert await begin(bench, activity, event_type, "a3") == "later"  # it is not quiet yet
+    assert (await bench.gate(activity, f"{event_type}-a3", "execution-a3")).verdict == "later"
     assert await begin(bench, activity, event_type, "a1") == "refused"
     await start_now(bench, activity)
     assert await begin(bench, activity, event_type, "a3") == "go"
@@ -81,6 +37,16 @@ async def test_a_debounced_group_is_one_run_of_its_last_event_that_names_the_oth
     assert merged[0][0] == 2
     await send(bench, event_type, "a4", subject="a")
     assert (await rows(bench, activity))["a4"] == ("waiting", "debounce")
+
+
+async def test_what_a_rule_has_it_wait_for_is_no_delay(bench: Bench) -> None:
+    event_type = kind()
+    activity = await on(bench, event_type, {"debounce": {"seconds": 3600}})
+    await send(bench, event_type, "1")
+    await bench.sql("UPDATE occurrences SET due_at = due_at - interval '1 h' WHERE activity_id = $1", activity)
+    await start_now(bench, activity)
+    await bench.parts.runs._pass_gate(activity, f"{event_type}-1", "execution")
+    assert await rows(bench, activity) == {"1": ("started", "on_time")}
 
 
 async def test_expressions_see_how_many_events_were_merged(bench: Bench) -> None:
@@ -105,53 +71,6 @@ async def test_expressions_see_how_many_events_were_merged(bench: Bench) -> None
         assert progress is not None
         _, scope = await bench.parts.runs.definition_and_scope(connection, progress)
     assert scope["event"]["merged"] == {"count": 2, "first_id": f"{event_type}-1"}
-
-
-async def test_i2_a_debounced_event_starts_or_is_merged_and_never_both(bench: Bench) -> None:
-    """The start takes no ledger lock: it races with the next event of the group."""
-    event_type = kind()
-    activity = await on(bench, event_type, {"debounce": {"seconds": 3600}})
-    for number in range(12):
-        await send(bench, event_type, f"x{number}")
-        await start_now(bench, activity)
-        await send(bench, event_type, f"y{number}", route=False)
-        started, _ = await asyncio.gather(
-            bench.parts.runs._pass_gate(activity, f"{event_type}-x{number}", f"execution-{number}"),
-            bench.routing.route_batch(),
-        )
-        now = await rows(bench, activity)
-        went = started[1].verdict == "go"
-        assert now[f"x{number}"][0] == ("started" if went else "merged")
-        assert now[f"y{number}"] == ("waiting", "debounce")
-    assert all(outcome in ("started", "merged", "waiting") for outcome, _ in (await rows(bench, activity)).values())
-
-
-async def test_two_routers_leave_each_group_one_row_that_runs(bench: Bench) -> None:
-    event_type = kind()
-    activity = await on(bench, event_type, {"debounce": {"key": "${ event.subject }", "seconds": 3600}})
-    for subject in ("a", "b", "c"):
-        await asyncio.gather(
-            *(send(bench, event_type, f"{subject}{n}", route=False, subject=subject) for n in range(60))
-        )
-    routers = [Routing(bench.database, bench.definitions) for _ in range(2)]
-
-    async def done() -> bool:
-        return sum(await asyncio.gather(*(router.route_batch() for router in routers))) == 0
-
-    await eventually(done)
-    counted = await bench.sql(
-        "SELECT group_key, outcome, count(*) FROM occurrences WHERE activity_id = $1 GROUP BY 1, 2 ORDER BY 1, 2",
-        activity,
-    )
-    assert [tuple(row) for row in counted] == [
-        (subject, outcome, count) for subject in "abc" for outcome, count in (("merged", 59), ("waiting", 1))
-    ]
-    newest = await bench.sql(
-        "SELECT count(*) FROM occurrences w WHERE w.activity_id = $1 AND w.outcome = 'waiting' AND NOT EXISTS (SELECT 1 "
-        "FROM occurrences o WHERE o.activity_id = $1 AND o.group_key = w.group_key AND o.due_at > w.due_at)",
-        activity,
-    )
-    assert newest[0][0] == 3
 
 
 async def test_a_leading_group_runs_at_once_and_the_rest_is_merged_into_that_run(bench: Bench) -> None:
@@ -223,17 +142,6 @@ async def test_no_more_runs_of_a_key_are_open_than_its_limit_and_each_end_starts
     assert (await rows(bench, activity))["3"] == ("waiting", "concurrency")
 
 
-async def test_i8_a_wake_that_was_lost_is_made_up_for(bench: Bench) -> None:
-    event_type = kind()
-    activity = await on(bench, event_type, concurrency={"key": "k"})
-    await send(bench, event_type, "1", "2")
-    await bench.sql(
-        "UPDATE occurrences SET outcome = 'skipped' WHERE activity_id = $1 AND reason_code = 'due'", activity
-    )
-    await bench.parts.reconcile.queues()
-    assert (await rows(bench, activity))["2"] == ("waiting", "due")
-
-
 async def test_a_raised_limit_lets_those_that_wait_start(bench: Bench) -> None:
     event_type = kind()
     activity = await on(bench, event_type, concurrency={"key": "k"})
@@ -288,7 +196,7 @@ async def test_r6_a_replay_decides_by_the_definitions_of_today_and_runs_nothing_
     assert await begin(bench, ran, event_type, "1") == "go"
     late = await on(bench, event_type)
     await bench.replace(narrow, trigger={"type": "event", "event_types": [event_type]})
-    replaying = Replaying(bench.database)
+    replaying = Replaying(bench.database, bench.definitions)
     now = (await bench.sql("SELECT clock_timestamp()"))[0][0]
     asked: Json = {
         "start": now - timedelta(minutes=5),
@@ -299,10 +207,8 @@ async def test_r6_a_replay_decides_by_the_definitions_of_today_and_runs_nothing_
         "limit": 100,
     }
     tried = await replaying.many(**asked, dry_run=True)
-    assert (tried.events, [(row.activity_id, row.outcome, row.count) for row in tried.rows]) == (
-        2,
-        [(narrow, "filtered", 2)],
-    )
+    counted = {item.activity_id: (item.starts, item.reopened, item.left) for item in tried.by_activity}
+    assert (tried.events, counted) == (2, {narrow: (2, 2, 0), late: (2, 0, 0), ran: (0, 0, 2)})
     await bench.routing.route_batch()
     assert await rows(bench, late) == {}
     await replaying.many(**asked, dry_run=False)
@@ -318,6 +224,80 @@ async def test_a_replay_for_one_activity_leaves_the_others(bench: Bench) -> None
     event_type = kind()
     await send(bench, event_type, "1")
     wanted, other = await on(bench, event_type), await on(bench, event_type)
-    await Replaying(bench.database).one(f"{event_type}-1", activity=str(wanted), dry_run=False)
+    await Replaying(bench.database, bench.definitions).one(f"{event_type}-1", activity=str(wanted), dry_run=False)
     await bench.routing.route_batch()
     assert await rows(bench, wanted) == {"1": ("waiting", "due")} and await rows(bench, other) == {}
+
+
+async def test_a_lowered_limit_lets_none_start_that_has_not_and_a_lifted_one_all(bench: Bench) -> None:
+    event_type = kind()
+    activity = await on(bench, event_type, concurrency={"key": "k", "limit": 3})
+    await send(bench, event_type, "1", "2", "3", "4")
+    assert await begin(bench, activity, event_type, "1") == "go"
+    await bench.replace(activity, concurrency={"key": "k", "limit": 2})
+    assert [code for _, code in (await rows(bench, activity)).values()] == [
+        "on_time",
+        "due",
+        "concurrency",
+        "concurrency",
+    ]
+    await bench.replace(activity, concurrency={"key": "k", "limit": 1})
+    assert [code for _, code in (await rows(bench, activity)).values()] == ["on_time"] + ["concurrency"] * 3
+    await bench.replace(activity, concurrency=None)
+    assert [code for _, code in (await rows(bench, activity)).values()] == ["on_time"] + ["due"] * 3
+
+
+async def test_a_backlog_of_events_from_before_an_edit_follows_the_limit_in_force(bench: Bench) -> None:
+    event_type = kind()
+    activity = await on(bench, event_type, concurrency={"key": "k", "limit": 5})
+    await send(bench, event_type, "1", "2", route=False)
+    await bench.replace(activity, concurrency={"key": "k", "limit": 1})
+    await send(bench, event_type, "3")
+    assert [code for _, code in (await rows(bench, activity)).values()] == ["due", "concurrency", "concurrency"]
+
+
+async def test_a_place_that_a_merged_event_leaves_is_given_to_the_next(bench: Bench) -> None:
+    event_type = kind()
+    activity = await on(
+        bench,
+        event_type,
+        {"debounce": {"seconds": 3600}},
+        concurrency={"key": "${ event.subject }"},
+    )
+    other = {"key": "${ event.subject }", "limit": 1}
+    await send(bench, event_type, "1", subject="a")
+    await bench.replace(activity, trigger={"type": "event", "event_types": [event_type]}, concurrency=other)
+    await send(bench, event_type, "2", subject="a")
+    assert (await rows(bench, activity))["2"] == ("waiting", "concurrency")
+    await bench.replace(
+        activity,
+        trigger={"type": "event", "event_types": [event_type], "debounce": {"seconds": 3600}},
+        concurrency=other,
+    )
+    await send(bench, event_type, "3", subject="b")
+    assert (await rows(bench, activity))["1"] == ("merged", "debounced")
+    await bench.parts.reconcile.queues()
+    assert (await rows(bench, activity))["2"] == ("waiting", "due")
+
+
+async def test_a_key_that_still_can_not_be_made_is_no_new_decision(bench: Bench) -> None:
+    event_type = kind()
+    activity = await on(bench, event_type, {"debounce": {"key": "${ event.data.who }", "seconds": 5}})
+    await send(bench, event_type, "1")
+    await send(bench, event_type, "1")
+    history = await bench.sql("SELECT outcome, history FROM occurrences WHERE activity_id = $1", activity)
+    assert [tuple(row) for row in history] == [("filter_error", "[]")]
+
+
+async def test_an_old_event_that_is_routed_late_is_not_of_the_group_of_today(bench: Bench) -> None:
+    event_type = kind()
+    activity = await on(bench, event_type, {"debounce": {"seconds": 60, "edge": "leading"}})
+    await send(bench, event_type, "1", route=False)
+    await bench.sql("UPDATE events SET routed_at = now() WHERE event_id = $1", f"{event_type}-1")
+    await bench.sql(
+        "UPDATE events SET accepted_at = accepted_at - interval '1 hour' WHERE event_id = $1", f"{event_type}-1"
+    )
+    await send(bench, event_type, "2")
+    await Replaying(bench.database, bench.definitions).one(f"{event_type}-1", activity=None, dry_run=False)
+    await bench.routing.route_batch()
+    assert await rows(bench, activity) == {"1": ("waiting", "due"), "2": ("waiting", "due")}

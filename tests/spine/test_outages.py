@@ -25,18 +25,6 @@ EVENTS = 200
 pytestmark = pytest.mark.fault
 
 
-@pytest.fixture(scope="module")
-async def own_servers() -> AsyncIterator[Servers]:
-    """A pair that may be stopped without disturbing others."""
-    with temporary_home() as home:
-        servers = Servers(Path(home))
-        try:
-            await servers.start()
-            yield servers
-        finally:
-            await servers.stop()
-
-
 @pytest.fixture(scope="module", autouse=True)
 async def killed_parts(servers: Servers) -> AsyncIterator["asyncio.Task[None]"]:
     """Begun before the other tests, because what a killed worker had claimed comes back when its lease is over."""

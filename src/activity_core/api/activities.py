@@ -151,6 +151,7 @@ async def next_times(ref: str, use: Use, count: Annotated[int, Query(ge=1, le=10
         timezone=None if times is None else zone_of(trigger),
         enabled=definition.enabled,
         paused=status.pause is not None or bool(status.freezes),
+        freezes=[freeze.id for freeze in status.freezes],
         items=items,
     )
 

@@ -75,7 +75,12 @@ of_activity = APIRouter(prefix="/v1/activities", tags=["backfills"])
 router = APIRouter(prefix="/v1/backfills", tags=["backfills"])
 
 
-@of_activity.post("/{ref}/backfill", status_code=202, openapi_extra=bodies.body_of(BackfillIn))
+@of_activity.post(
+    "/{ref}/backfill",
+    status_code=202,
+    responses={200: {"model": BackfillPlanOut, "description": "What a dry run would do"}},
+    openapi_extra=bodies.body_of(BackfillIn),
+)
 async def backfill_activity(
     ref: str, request: Request, response: Response, use: Use, idempotency_key: params.IdempotencyKey = None
 ) -> BackfillPlanOut:

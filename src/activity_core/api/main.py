@@ -10,6 +10,7 @@ import uvicorn
 import uvloop
 
 from activity_core.api.app import create_app
+from activity_core.api.protocol import DeadlineProtocol
 from activity_core.api.services import Services
 from activity_core.errors import ConfigurationError
 from activity_core.processes import run_until_stopped, watch_parent
@@ -80,7 +81,7 @@ async def _serve(server: uvicorn.Server, listener: socket.socket, services: Serv
 def _config(app: object) -> uvicorn.Config:
     return uvicorn.Config(
         app,  # type: ignore[arg-type]  # FastAPI's type of an ASGI application is its own
-        http="httptools",
+        http=DeadlineProtocol,
         ws="none",
         lifespan="off",
         log_config=None,

@@ -1,5 +1,6 @@
 """POST /v1/events/…/replay: route events again."""
 
+from dataclasses import asdict
 from typing import Annotated
 from uuid import UUID
 
@@ -31,20 +32,24 @@ class ReplayMany(Model):
     dry_run: bool = False
 
 
-class ReopenedOut(BaseModel):
+class OfActivityOut(BaseModel):
+    """In events. `starts`: its filter lets them through; its debounce, rate limit and concurrency may still hold them back.
+    `reopened`: of these, how many had been decided otherwise. `filtered`: not for it. `left`: decided for good."""
+
     activity_id: UUID
     slug: str
-    outcome: str
-    count: int
+    starts: int
+    reopened: int
+    filtered: int
+    left: int
 
 
 class ReplayOut(BaseModel):
-    """`events`: how many are routed again. `rows`: which of their ledger rows are decided anew; activities that have no
-    row for an event yet get one, if they take it."""
+    """`events`: how many are routed again, or would be."""
 
     dry_run: bool
     events: int
-    rows: list[ReopenedOut]
+    by_activity: list[OfActivityOut]
 
 
 @router.post("/replay", status_code=202, openapi_extra=bodies.body_of(ReplayMany))
@@ -72,8 +77,5 @@ async def replay_event(ref: str, request: Request, use: Use) -> ReplayOut:
 
 
 def _shown(replay: Replay, dry_run: bool) -> ReplayOut:
-    rows = [
-        ReopenedOut(activity_id=row.activity_id, slug=row.slug, outcome=row.outcome, count=row.count)
-        for row in replay.rows
-    ]
-    return ReplayOut(dry_run=dry_run, events=replay.events, rows=rows)
+    by_activity = [OfActivityOut(**asdict(item)) for item in replay.by_activity]
+    return ReplayOut(dry_run=dry_run, events=replay.events, by_activity=by_activity)

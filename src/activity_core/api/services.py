@@ -94,7 +94,7 @@ def build(settings: Settings, database: Database, temporal: Temporal | None, fet
         backfilling=Backfilling(database, definitions),
         simulating=Simulating(),
         reads=Reads(database),
-        replaying=Replaying(database),
+        replaying=Replaying(database, definitions),
         tasks=Tasks(database),
         why=Why(database),
     )

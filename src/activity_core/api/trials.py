@@ -1,6 +1,6 @@
 """The part of POST /v1/simulate that tries an event on a definition."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from pydantic import BaseModel, Field
@@ -11,6 +11,7 @@ from activity_core.api.views import Json, Outcome
 from activity_core.domain import ids
 from activity_core.domain.documents import Model
 from activity_core.errors import Fault, InvalidInputError
+from activity_core.services.event_types import Verdict
 from activity_core.services.trying import MADE_UP, Trial
 
 
@@ -37,9 +38,22 @@ class TriedTaskOut(BaseModel):
     params: Json
 
 
+class FaultOut(BaseModel):
+    pointer: str
+    message: str
+
+
+class InvalidOut(BaseModel):
+    """The event is not what the schema of its type allows: it would be refused, or accepted and kept back (quarantine)."""
+
+    on_invalid: Literal["refuse", "quarantine"]
+    errors: list[FaultOut]
+
+
 class TrialOut(BaseModel):
-    """`outcome`: what the ledger would say before it looks at other events; `waiting`: it would run. `error`: why its plan
-    would fail. `missing_context`: what would be fetched and was not given. Of a bare definition the ids are made up."""
+    """`outcome`: what the ledger would say before it looks at other events; `waiting`: it would run. `invalid`: it would not
+    get so far. `error`: why its plan would fail. `missing_context`: what would be fetched and was not given. Of a bare
+    definition the ids are made up."""
 
     outcome: Outcome
     reason_code: str
@@ -52,6 +66,7 @@ class TrialOut(BaseModel):
     tasks: list[TriedTaskOut]
     error: str | None
     missing_context: list[str]
+    invalid: InvalidOut | None
     made_up_ids: bool
 
 
@@ -92,5 +107,13 @@ def _shown(trial: Trial) -> TrialOut:
         tasks=tasks,
         error=trial.error,
         missing_context=list(trial.missing),
+        invalid=_invalid(trial.verdict),
         made_up_ids=trial.activity_id == MADE_UP,
     )
+
+
+def _invalid(verdict: Verdict | None) -> InvalidOut | None:
+    if verdict is None:
+        return None
+    errors = [FaultOut(pointer=f"/event{fault.pointer}", message=fault.message) for fault in verdict.faults]
+    return InvalidOut(on_invalid="quarantine" if verdict.quarantine else "refuse", errors=errors)

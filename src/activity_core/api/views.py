@@ -162,13 +162,14 @@ class NextTime(BaseModel):
 class NextTimes(BaseModel):
     """`items` is empty for triggers without times and for disabled activities; `description` says when it runs.
 
-    Of a paused activity they wait until it is resumed.
+    Of a paused activity they wait until it is resumed; `freezes`: those that hold it, paused or not.
     """
 
     description: str
     timezone: str | None
     enabled: bool
     paused: bool
+    freezes: list[UUID]
     items: list[NextTime]
 
 

@@ -47,7 +47,10 @@ class ProblemError(CommandFailedError):
 
     def __init__(self, status: int, problem: Mapping[str, Any]) -> None:
         self.status = status
-        self.problem = problem
+        # advice on how to write `+` in a URL is of no use in a command
+        self.problem = {
+            name: item.replace("%2B", "+") if isinstance(item, str) else item for name, item in problem.items()
+        }
         self.problem_code = str(problem.get("code", status))
         lines = [f"error: {self._headline()} ({self.problem_code})"]
         lines += [f"  {fault.get('pointer') or '/'}: {fault.get('message')}" for fault in self.told_faults]
@@ -61,7 +64,8 @@ class ProblemError(CommandFailedError):
     @property
     def told_faults(self) -> list[Mapping[str, Any]]:
         faults = self.problem.get("errors", [])
-        return [fault for fault in faults if isinstance(fault, dict)] if isinstance(faults, list) else []
+        found = [fault for fault in faults if isinstance(fault, dict)] if isinstance(faults, list) else []
+        return [{**fault, "message": str(fault.get("message")).replace("%2B", "+")} for fault in found]
 
 
 class Api:
@@ -86,6 +90,9 @@ class Api:
     def post(self, *path: str, body: Any, idempotency_key: str | None = None) -> Answer:
         return self._send("POST", path, body=body, idempotency_key=idempotency_key)
 
+    def put(self, *path: str, body: Any) -> Answer:
+        return self._send("PUT", path, body=body)
+
     def delete(self, *path: str) -> Answer:
         return self._send("DELETE", path)
 
@@ -103,7 +110,7 @@ class Api:
 
         headers = {"Accept": "application/json"}
         content = None
-        if method == "POST":
+        if method in ("POST", "PUT"):
             headers["Content-Type"] = "application/json"
             # Escaped, so that a lone surrogate reaches the API, which refuses it with its place.
             content = json.dumps(body, ensure_ascii=True, separators=(",", ":")).encode()

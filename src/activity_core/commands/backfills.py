@@ -1,12 +1,12 @@
 """Commands about backfills: run times of the past that did not run."""
 
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
 
 from activity_core.commands.api import Answer, Api
+from activity_core.commands.asking import DryRun, Yes, check_can_ask, confirm
 from activity_core.commands.definitions import more
 from activity_core.commands.failure import MISUSED, UNREACHABLE, CommandFailedError
 from activity_core.commands.options import (
@@ -34,8 +34,8 @@ def backfill(
     ref: ActivityRef,
     start: Annotated[str, typer.Option("--from", metavar="INSTANT", help="With its offset, inclusive.")],
     end: Annotated[str, typer.Option("--to", metavar="INSTANT", help="With its offset, exclusive.")],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the whole plan and change nothing.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask. Required where there is no terminal.")] = False,
+    dry_run: Annotated[bool, DryRun] = False,
+    yes: Annotated[bool, Yes] = False,
     note_text: NoteText = None,
     wait: Annotated[
         bool, typer.Option("--wait", help="Until none of its times waits; exit code 1 unless all started.")
@@ -55,7 +55,10 @@ def backfill(
       activity-core backfill digest --from 2026-03-01T00:00:00Z --to 2026-03-08T00:00:00Z --dry-run
       activity-core backfill digest --from 2026-03-01T00:00:00Z --to 2026-03-08T00:00:00Z --yes --wait
     """
-    _check(asks=not (dry_run or yes), output=output, waits_for_nothing=dry_run and wait)
+    if not (dry_run or yes):
+        check_can_ask(output)
+    if dry_run and wait:
+        raise CommandFailedError("error: --dry-run starts nothing that --wait could wait for", exit_code=MISUSED)
     api = Api(api_url)
     body = given(from_=start, to=end, note=note_text)
     if dry_run or output is Output.TABLE:
@@ -63,23 +66,12 @@ def backfill(
         _show_plan(plan, output, whole=dry_run)
         if dry_run or not _to_run(plan.json):
             return
-        if not yes and not typer.confirm(f"Run {amount(_to_run(plan.json), 'time')} of {ref}?", err=True):
-            raise CommandFailedError("Nothing was changed.")
+        if not yes:
+            confirm(f"Run {amount(_to_run(plan.json), 'time')} of {ref}?")
     answer = _begin(api, ref, body)
     if wait and answer.json["id"]:
         answer = _finished(api, answer.json["id"], ref, timeout)
     _show_begun(answer, output, ref, waited=wait)
-
-
-def _check(*, asks: bool, output: Output, waits_for_nothing: bool) -> None:
-    """Refuses, before anything is sent, to ask where nobody can answer."""
-    if asks and (output is Output.JSON or not sys.stdin.isatty()):
-        why = "-o json asks nothing" if output is Output.JSON else "there is no terminal to ask on"
-        raise CommandFailedError(
-            f"error: {why}: add --yes to run it, or --dry-run to see what would run", exit_code=MISUSED
-        )
-    if waits_for_nothing:
-        raise CommandFailedError("error: --dry-run starts nothing that --wait could wait for", exit_code=MISUSED)
 
 
 def _to_run(answer: Mapping[str, Any]) -> int:

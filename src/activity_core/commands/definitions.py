@@ -76,7 +76,7 @@ def apply(
 ) -> None:
     """Create or replace what files define.
 
-    Activities and consumers: all of them, or none if anything is wrong. Faults are shown as
+    Activities, consumers and sources: all of them, or none if anything is wrong. Faults are shown as
     file:line: pointer: message, and the exit code is then 1.
 
     \b

@@ -1,10 +1,11 @@
-"""Commands about events: send one, list what was accepted."""
+"""Commands about events: send one, list what was accepted. Those of other files join them here."""
 
 import uuid
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from activity_core.commands import event_trials, event_types, replays
 from activity_core.commands.api import Api
 from activity_core.commands.definitions import more
 from activity_core.commands.failure import UNREACHABLE, CommandFailedError
@@ -12,25 +13,33 @@ from activity_core.commands.options import (
     DEFAULT_API_URL,
     ApiUrl,
     CursorOption,
+    From,
     Limit,
     Output,
     OutputAs,
+    To,
     json_argument,
 )
-from activity_core.commands.render import instant, say, table
+from activity_core.commands.render import instant, note, say, table
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
 
 @app.callback()
 def events() -> None:
-    """Send events, list accepted ones.
+    """Send, list, test and replay events; declare types.
 
     \b
     Example:
       activity-core events send order.paid --data '{"order": 17}'
-      activity-core events list --limit 5
+      activity-core events list --status dead_letter
+      activity-core events test triage.yaml --event issue.json
     """
+
+
+app.command()(event_trials.test)
+app.command()(replays.replay)
+app.add_typer(event_types.app, name="types")
 
 
 @app.command()
@@ -73,12 +82,20 @@ def send(
         return
     sent = answer.json
     say(f"event {sent['event_id']} {sent['status']}")
+    if sent.get("quarantined"):
+        note("It is kept back, because the schema of its type does not allow it; `events replay` lets it through.")
 
 
 @app.command("list")
 def list_events(
     event_type: Annotated[str | None, typer.Option("--type", metavar="TYPE", help="Only of this type.")] = None,
     event_id: Annotated[str | None, typer.Option(metavar="ID", help="Only this one.")] = None,
+    status: Annotated[
+        str | None, typer.Option(metavar="STATUS", help="accepted, routed, dead_letter or quarantined.")
+    ] = None,
+    source: Annotated[str | None, typer.Option(metavar="SLUG", help="Only of this source.")] = None,
+    start: From = None,
+    end: To = None,
     limit: Limit = 20,
     cursor: CursorOption = None,
     api_url: ApiUrl = DEFAULT_API_URL,
@@ -89,12 +106,14 @@ def list_events(
     \b
     Example:
       activity-core events list --type github.issues.opened
+      activity-core events list --status quarantined --from 2026-03-01T00:00:00Z
     """
-    answer = Api(api_url).get("events", type=event_type, event_id=event_id, limit=limit, cursor=cursor)
+    which = {"type": event_type, "event_id": event_id, "status": status, "source": source, "from": start, "to": end}
+    answer = Api(api_url).get("events", **which, limit=limit, cursor=cursor)
     if output is Output.JSON:
         typer.echo(answer.body)
         return
-    rows = [
+    rows: list[tuple[Any, ...]] = [
         (
             event["type"],
             event["source"],
@@ -102,8 +121,12 @@ def list_events(
             event["status"],
             instant(event["accepted_at"]),
             event["event_id"],
+            event["dead_letter_reason"] or event["quarantine_reason"],
         )
         for event in answer.items
     ]
-    table(("type", "source", "subject", "status", "accepted", "event id"), rows, empty="No events.")
+    columns = ["type", "source", "subject", "status", "accepted", "event id", "reason"]
+    if not any(row[-1] for row in rows):
+        columns, rows = columns[:-1], [row[:-1] for row in rows]
+    table(columns, rows, empty="No events.")
     more(answer.json)

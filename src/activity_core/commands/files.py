@@ -1,5 +1,6 @@
 """Definition files: which there are, what is in them, and where."""
 
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -47,6 +48,37 @@ def read_documents(names: Sequence[str]) -> list[FileDocument]:
     if not documents:
         raise CommandFailedError(f"error: no documents in {', '.join(names)}", exit_code=MISUSED)
     return documents
+
+
+def is_file_name(what: str) -> bool:
+    """Whether what may be a file or a slug is a file."""
+    return what == STANDARD_INPUT or os.sep in what or Path(what).suffix in SUFFIXES
+
+
+def read_activity_document(path: str) -> FileDocument:
+    """The one activity that a file defines."""
+    documents = [
+        document
+        for document in read_documents([path])
+        if isinstance(document.value, dict) and document.value.get("kind") == "Activity"
+    ]
+    if not documents:
+        raise CommandFailedError(f"error: {path} defines no activity", exit_code=MISUSED)
+    if len(documents) > 1:
+        slugs = ", ".join(str(document.value.get("slug")) for document in documents)
+        raise CommandFailedError(
+            f"error: {path} defines {len(documents)} activities ({slugs}); apply it and name one, or give a file with one",
+            exit_code=MISUSED,
+        )
+    return documents[0]
+
+
+def read_document(path: str) -> FileDocument:
+    """The one value in a file."""
+    documents = read_documents([path])
+    if len(documents) > 1:
+        raise CommandFailedError(f"error: {path} has {len(documents)} documents; give one", exit_code=MISUSED)
+    return documents[0]
 
 
 def _unique(paths: Iterable[str]) -> Iterable[str]:

@@ -102,14 +102,16 @@ def resume(
 
 def _say_resumed(answer: Mapping[str, Any], ref: str) -> None:
     activity, times, events = answer["activity"], answer["times"], answer["events"]
+    frozen = activity["state"].get("freezes")
     if times or events:
-        decided = f"{amount(times, 'due time')}, {amount(events, 'event')}"
-        say(f"{activity['slug']} is not paused; what waited is decided: {decided}")
+        waited = f"{amount(times, 'due time')}, {amount(events, 'event')}"
+        fate = "goes on waiting" if frozen else "is decided now"
+        say(f"{activity['slug']} is resumed; what waited {fate}: {waited}")
         note(f"See what became of them with `{program()} occurrences --activity {ref}`.")
     else:
-        say(f"{activity['slug']} is not paused; nothing had waited that is decided now")
-    if freezes := activity["state"].get("freezes"):
-        note(f"It is still held, by freeze {', '.join(freezes)}: `{program()} freeze end {freezes[0]}`.")
+        say(f"{activity['slug']} is not paused; nothing had waited")
+    if frozen:
+        note(f"It is still held, by freeze {', '.join(frozen)}: `{program()} freeze end {frozen[0]}`.")
     if not activity["state"]["enabled"]:
         note("It is disabled: nothing falls due until a definition with enabled: true is applied.")
 
@@ -180,4 +182,7 @@ def _say_next(answer: Mapping[str, Any], ref: str) -> None:
     if not answer["enabled"]:
         note("It is disabled: nothing falls due until a definition with enabled: true is applied.")
     elif answer.get("paused"):
-        note(f"It is paused: what falls due waits. Go on with `{program()} resume {ref}`.")
+        freezes = answer.get("freezes") or []
+        held = f"It is frozen by {freezes[0]}" if freezes else "It is paused"
+        way_out = f"freeze end {freezes[0]}" if freezes else f"resume {ref}"
+        note(f"{held}: what falls due waits. Go on with `{program()} {way_out}`.")

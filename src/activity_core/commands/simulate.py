@@ -1,20 +1,18 @@
 """The command simulate: what outages and pauses would do to the due times of an activity, before they do."""
 
-import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import groupby
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from activity_core.commands.api import Answer, Api, ProblemError
 from activity_core.commands.failure import MISUSED, CommandFailedError
-from activity_core.commands.files import STANDARD_INPUT, SUFFIXES, FileDocument, fault_line, read_documents
+from activity_core.commands.files import FileDocument, fault_line, is_file_name, read_activity_document
 from activity_core.commands.options import DEFAULT_API_URL, ApiUrl, Output, OutputAs
 from activity_core.commands.render import instant, note, say, table
 
@@ -115,22 +113,10 @@ def simulate(
 
 
 def _source(what: str, api: Api) -> Source:
-    if what != STANDARD_INPUT and os.sep not in what and Path(what).suffix not in SUFFIXES:
+    if not is_file_name(what):
         return Source(api.get("activities", what).json["effective"]["trigger"])
-    documents = [
-        document
-        for document in read_documents([what])
-        if isinstance(document.value, dict) and document.value.get("kind") == "Activity"
-    ]
-    if not documents:
-        raise CommandFailedError(f"error: {what} defines no activity", exit_code=MISUSED)
-    if len(documents) > 1:
-        slugs = ", ".join(str(document.value.get("slug")) for document in documents)
-        raise CommandFailedError(
-            f"error: {what} defines {len(documents)} activities ({slugs}); apply it and name one, or give a file with one",
-            exit_code=MISUSED,
-        )
-    return Source(documents[0].value.get("trigger"), documents[0])
+    document = read_activity_document(what)
+    return Source(document.value.get("trigger"), document)
 
 
 def _ask(

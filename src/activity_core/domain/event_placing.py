@@ -12,6 +12,8 @@ from datetime import datetime, timedelta
 from activity_core.domain.documents import Activity, Concurrency, Debounce, EventTrigger, RateLimit
 from activity_core.domain.event_rules import Head, Keys, Outcome, Placed, admitted, debounced, rate_limited
 
+LATER_EVENT = "a later event of its debounce key came before it started"
+
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
@@ -103,13 +105,21 @@ class _Board:
             self._settle_head(key, head, arrival, placed)
         elif key is not None and trigger is not None and trigger.rate_limit is not None:
             placed = rate_limited(trigger.rate_limit, arrival.position[0], self._slots[key][-1], self._now)
-            if placed.outcome == "waiting" and placed.not_before is not None:
-                self._admit(key, placed.not_before)
         place = self._place(arrival, placed, head)
         if place.outcome == "waiting" and arrival.keys.concurrency is not None:
             place = self._in_turn(arrival.keys.concurrency, place)
         self._places[arrival.row_id] = place
-        if key is not None and trigger is not None and trigger.debounce is not None and place.outcome == "waiting":
+        if place.outcome == "waiting" and key is not None:
+            self._remember(key, arrival, place)
+
+    def _remember(self, key: str, arrival: Arrival, place: Place) -> None:
+        """For those that come after it."""
+        if key in self._slots and place.not_before is not None:
+            slots = self._slots[key]
+            at = next((n for n, other in enumerate(slots) if other is None or other <= place.not_before), len(slots))
+            slots.insert(at, place.not_before)
+            slots.pop()
+        elif key in self._heads:
             takes = None if place.start_after is None else arrival.keys.concurrency
             self._heads[key].append(GroupHead(arrival.row_id, Head(arrival.position, True, place.until), takes))
 
@@ -131,12 +141,6 @@ class _Board:
             self._heads[key].remove(head)
             self._heads[key].append(replace(head, head=replace(head.head, until=placed.head_until)))
             self._extended[head.row_id] = placed.head_until
-
-    def _admit(self, key: str, slot: datetime) -> None:
-        slots = self._slots[key]
-        at = next((place for place, other in enumerate(slots) if other is None or other <= slot), len(slots))
-        slots.insert(at, slot)
-        slots.pop()
 
     def _place(self, arrival: Arrival, placed: Placed, head: GroupHead | None) -> Place:
         if placed.outcome != "waiting":
@@ -162,23 +166,16 @@ class _Board:
     def placement(self) -> Placement:
         """All that was merged names the row that runs, and not one that was merged itself."""
         places = {
-            row_id: replace(place, merged_into=self._last(place.merged_into)) for row_id, place in self._places.items()
+            row_id: place if place.merged_into is None else replace(place, merged_into=self._last(place.merged_into))
+            for row_id, place in self._places.items()
         }
-        absorbed = {}
+        absorbed: dict[uuid.UUID, uuid.UUID] = {}
         for row_id, into in self._absorbed.items():
-            if row_id not in places:
+            if row_id in places:
+                places[row_id] = self._merged(self._last(into))
+            else:
                 absorbed[row_id] = self._last(into)
-                continue
-            places[row_id] = replace(
-                places[row_id],
-                outcome="merged",
-                reason_code="debounced",
-                reason=LATER_EVENT,
-                start_after=self._now,
-                merged_into=self._last(into),
-            )
-        # a head of this batch has it in its place
-        extended = {}
+        extended: dict[uuid.UUID, datetime] = {}
         for row_id, until in self._extended.items():
             if row_id in places:
                 places[row_id] = replace(places[row_id], until=until)
@@ -186,13 +183,13 @@ class _Board:
                 extended[row_id] = until
         return Placement(places, absorbed, extended)
 
-    def _last(self, row_id: uuid.UUID | None) -> uuid.UUID | None:
+    def _merged(self, into: uuid.UUID) -> Place:
+        return Place("merged", "debounced", LATER_EVENT, self._now, merged_into=into)
+
+    def _last(self, row_id: uuid.UUID) -> uuid.UUID:
         while row_id in self._absorbed:
             row_id = self._absorbed[row_id]
         return row_id
-
-
-LATER_EVENT = "a later event of its debounce key came before it started"
 
 
 def latest_head(rule: Debounce, accepted: datetime) -> datetime:

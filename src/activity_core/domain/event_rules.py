@@ -18,7 +18,7 @@ from activity_core.domain.templates import Template, TemplateError, compile_temp
 
 MAX_KEY_BYTES = 200
 
-Outcome = Literal["waiting", "merged", "rate_limited", "concurrency_dropped"]
+Outcome = Literal["waiting", "merged", "rate_limited", "concurrency_dropped", "filter_error"]
 
 
 class RuleKeyError(ValueError):
@@ -149,7 +149,8 @@ def rate_limited(rule: RateLimit, accepted: datetime, nth: datetime | None, now:
         return Placed("waiting", "due", "matched, not started yet", not_before=accepted)
     if free is None or free <= now:
         return Placed("waiting", "due", "matched, not started yet", not_before=now)
-    return Placed("waiting", "rate_limit", f"waits for its turn: {limit} start", not_before=free)
+    reason = f"waits for its turn: no more than {limit} start"
+    return Placed("waiting", "rate_limit", reason, not_before=free)
 
 
 def admitted(rule: Concurrency, taken: int) -> Placed | None:
@@ -157,8 +158,17 @@ def admitted(rule: Concurrency, taken: int) -> Placed | None:
     if taken < rule.limit:
         return None
     if rule.on_limit == "drop":
-        return Placed("concurrency_dropped", "concurrency", f"{rule.limit} runs of its concurrency key were open")
-    return Placed("waiting", "concurrency", f"waits until fewer than {rule.limit} runs of its concurrency key are open")
+        open_ones = (
+            "a run of its concurrency key was" if rule.limit == 1 else f"{rule.limit} runs of its concurrency key were"
+        )
+        return Placed("concurrency_dropped", "concurrency", f"{open_ones} open or about to start")
+    return Placed("waiting", "concurrency", waits_for_room(rule.limit))
+
+
+def waits_for_room(limit: int) -> str:
+    if limit == 1:
+        return "waits until no other run of its concurrency key is open"
+    return f"waits until fewer than {limit} runs of its concurrency key are open"
 
 
 def source_matches(patterns: tuple[str, ...], source: str) -> bool:

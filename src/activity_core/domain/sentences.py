@@ -7,6 +7,7 @@ from zoneinfo import ZoneInfo
 
 # Longer than this a row or a start does not wait unless something is wrong.
 EXPECTED_WITHIN = timedelta(seconds=10)
+BY_RULE = ("debounce", "rate_limit", "concurrency")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,8 @@ class RowFacts:
 
     `holds`: those that hold it now if it waits, else those that held it. `open_runs`: of the activity, open now if it
     waits, else when it was due. `looked_at`: when its row was written, if that was long after it was due. `now`: to say
-    that something takes long. `merged_into`, `merged_event`: the nominal time or the event whose run covers it.
+    that something takes long. `merged_into`, `merged_event`: the nominal time or the event whose run covers it, and
+    `merged_outcome` what became of that.
     `not_before`: when it may start, by a debounce or a rate limit.
     """
 
@@ -88,6 +90,7 @@ class RowFacts:
     covers: CoversFacts | None = None
     merged_into: datetime | None = None
     merged_event: str | None = None
+    merged_outcome: str | None = None
     not_before: datetime | None = None
     newer: NewerFacts | None = None
     backfill: BackfillFacts | None = None
@@ -207,49 +210,6 @@ def nothing_yet(
     return f"Nothing has been due {since}. {_around(None, following)}{held}"
 
 
-def no_such_event(event_id: str) -> str:
-    return f"No event with the id '{event_id}' was ever accepted."
-
-
-def event_not_routed(event_id: str, accepted_at: datetime) -> str:
-    return (
-        f"The event '{event_id}' was accepted at {instant(accepted_at)} and has not been matched with activities yet."
-    )
-
-
-def event_quarantined(event_id: str, reason: str) -> str:
-    return f"The event '{event_id}' is quarantined and was given to no activity: {reason.rstrip('.')}."
-
-
-def event_other_source(slug: str, event_id: str, source: str, patterns: Sequence[str]) -> str:
-    listed = ", ".join(f"'{pattern}'" for pattern in patterns)
-    return f"The event '{event_id}' came from '{source}', and '{slug}' takes events from {listed} alone."
-
-
-def event_dead_letter(event_id: str, reason: str) -> str:
-    return f"The event '{event_id}' could not be matched with activities and was given up: {reason}."
-
-
-def event_unmatched(slug: str, event_id: str, event_type: str, patterns: Sequence[str]) -> str:
-    listed = ", ".join(f"'{pattern}'" for pattern in patterns)
-    return f"The event '{event_id}' is of type '{event_type}', which '{slug}' does not subscribe to; it takes {listed}."
-
-
-def event_other_trigger(slug: str, event_id: str, trigger_type: str) -> str:
-    return f"'{slug}' was not triggered by events when '{event_id}' was accepted: its trigger was of type '{trigger_type}'."
-
-
-def event_before_creation(slug: str, event_id: str, accepted_at: datetime, created_at: datetime) -> str:
-    return (
-        f"The event '{event_id}' was accepted at {instant(accepted_at)}, before '{slug}' was created at "
-        f"{instant(created_at)}."
-    )
-
-
-def event_after_deletion(slug: str, event_id: str, accepted_at: datetime) -> str:
-    return f"'{slug}' was deleted before the event '{event_id}' was accepted at {instant(accepted_at)}."
-
-
 def instant(at: datetime) -> str:
     """An instant as people read it: UTC, whole seconds unless it has a fraction."""
     utc = at.astimezone(UTC)
@@ -276,7 +236,7 @@ def _waiting(row: RowFacts) -> str:
         return f"waits{asked}: {_holding(row.holds)}. It is decided when nothing holds it any more."
     if row.now is not None and row.due_at > row.now:
         return f"waits for that, {_seconds(row.due_at - row.now)} from now."
-    if row.reason_code in ("debounce", "rate_limit", "concurrency"):
+    if row.kind == "event" and (row.reason_code in BY_RULE or _is_early(row)):
         return _by_rule(row)
     if row.kind == "manual" and (row.open_runs or row.request_before):
         return f"waits for {_first_open(row) if row.open_runs else 'the request before it'} to end, as it asked to."
@@ -288,15 +248,23 @@ def _waiting(row: RowFacts) -> str:
     text = "is due and its run has not started yet." if row.kind == "time" else "waits for its run to start."
     if row.reason_code in ("paused", "frozen"):
         text = "is not held any more; a worker decides it within seconds."
-    late = row.now is not None and row.now - row.due_at > EXPECTED_WITHIN
+    late = row.now is not None and row.now - max(row.due_at, row.not_before or row.due_at) > EXPECTED_WITHIN
     return f"{text} Is a worker running, and is Temporal there?" if late else text
 
 
+def _is_early(row: RowFacts) -> bool:
+    return row.not_before is not None and row.now is not None and row.not_before > row.now
+
+
 def _by_rule(row: RowFacts) -> str:
-    text = row.reason.rstrip(".")
-    if row.not_before is not None and row.now is not None and row.not_before > row.now:
-        text += f"; it starts at {instant(row.not_before)} if nothing changes"
-    return f"{text}."
+    text = row.reason.rstrip(".") if row.reason_code in BY_RULE else "waits as its debounce or rate limit says"
+    if row.not_before is None or not _is_early(row):
+        return f"{text}."
+    return f"{text}; it starts at {instant(row.not_before)}{_or_later(row)}."
+
+
+def _or_later(row: RowFacts) -> str:
+    return {"debounce": " unless another comes", "concurrency": " at the earliest"}.get(row.reason_code, "")
 
 
 def _holding(holds: Sequence[HoldFacts]) -> str:
@@ -337,13 +305,19 @@ def _started(row: RowFacts) -> str:
         how = f" as one run for the {row.covers.count} times from {row.covers.first} to {row.covers.last}"
     elif row.kind == "time" and row.reason_code == "late":
         how = " as a catch-up, after its grace,"
-    return f"started {_seconds(row.run.started_at - row.due_at)} later{how}{end}"
+    others = ""
+    if row.open_runs:
+        several = len(row.open_runs) > 1
+        others = f" Before it, {'other runs' if several else 'another run'} of it {'were' if several else 'was'} open."
+    return f"started {_seconds(row.run.started_at - row.due_at)} later{how}{end}{others}"
 
 
 def _merged(row: RowFacts) -> str:
     if row.merged_event is not None:
-        text = f"did not run for itself: the run of event '{row.merged_event}' is for both, as its debounce says"
-        return f"{text}." if row.run is None else f"{text}; it started at {instant(row.run.started_at)}{_end(row.run)}"
+        text = f"did not run for itself: event '{row.merged_event}' stands for both, as its debounce says"
+        if row.run is not None:
+            return f"{text}; its run started at {instant(row.run.started_at)}{_end(row.run)}"
+        return f"{text}; it {'waits' if row.merged_outcome == 'waiting' else f'did not run ({row.merged_outcome})'}."
     if row.merged_into is None:
         return f"was merged into another run: {row.reason.rstrip('.')}."
     text = f"is covered by the run of {instant(row.merged_into)}"

@@ -124,9 +124,9 @@ class Acceptor:
         it again).
         """
         verdict = await self._schemas.check(envelope.type, envelope.data)
-        if verdict is not None and not verdict.quarantine:
+        if verdict is not None and not verdict.quarantine and not await self._is_known(envelope, assigned_id):
             raise InvalidInputError(list(verdict.faults))
-        quarantine = None if verdict is None else verdict.reason
+        quarantine = verdict.reason if verdict is not None and verdict.quarantine else None
         new = self._new_event(envelope, assigned_id, cause, quarantine)
         outcome: asyncio.Future[Accepted | ActivityCoreError] = asyncio.get_running_loop().create_future()
         self._queues.add(_Waiting(new, outcome))
@@ -135,6 +135,15 @@ class Acceptor:
         if isinstance(answer, ActivityCoreError):
             raise answer
         return answer
+
+    async def _is_known(self, envelope: Envelope, assigned_id: str | None) -> bool:
+        """What was accepted before its type had this schema is a duplicate still, when it is sent again (R24, I3)."""
+        external_id = envelope.external_id or assigned_id
+        if external_id is None:
+            return False
+        event_id = envelope.event_id(external_id)
+        async with self._database.read() as connection:
+            return event_id in await events.known(connection, [event_id])
 
     def _new_event(
         self, envelope: Envelope, assigned_id: str | None, cause: Cause | None, quarantine: str | None

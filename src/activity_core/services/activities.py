@@ -26,7 +26,7 @@ from activity_core.store import activities, consumers, event_rows, holds, idempo
 from activity_core.store.activities import ActivityRecord, RevisionRecord
 from activity_core.store.database import Connection, Database
 from activity_core.store.locks import side_by_side
-from activity_core.store.notify import SCHEDULES, notify
+from activity_core.store.notify import SCHEDULES, STARTS, notify
 from activity_core.store.paging import Cursor, Page
 
 DELETED = Decision("deleted", "deleted", "the activity was deleted")
@@ -164,9 +164,10 @@ async def _replace(
         await time_rows.plan_waiting_as(
             connection, activity_id, before.misfire_policy, until=settled.through, replace=False
         )
-    if document.concurrency is not None:
-        await event_rows.relimit(connection, activity_id, document.concurrency.limit)
-        await event_rows.release_queued(connection, activity_id)
+    if document.concurrency != settled.activity.concurrency:
+        limit = None if document.concurrency is None else document.concurrency.limit
+        await event_rows.relimit(connection, activity_id, limit)
+        await notify(connection, STARTS)
     due = next_due(document, settled.through)
     await trigger_state.set_state(
         connection,

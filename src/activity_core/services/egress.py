@@ -25,6 +25,10 @@ class EgressError(Exception):
     """Nothing usable came from there; the text says why."""
 
 
+class NotThereError(EgressError):
+    """It answered that there is no such thing: asking again changes nothing."""
+
+
 async def resolve(host: str, port: int) -> list[str]:
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return [str(address[4][0]) for address in found]
@@ -60,6 +64,8 @@ async def _get(url: str, host: str, address: str, verify: bool) -> bytes:
         httpx.AsyncClient(trust_env=False, follow_redirects=False, timeout=None, verify=verify) as client,  # noqa: S113 (bounded by the caller)
         client.stream("GET", target, headers=headers, extensions={"sni_hostname": host}) as response,
     ):
+        if 400 <= response.status_code < 500:
+            raise NotThereError(f"answered {response.status_code}")
         if response.status_code != 200:
             raise EgressError(f"answered {response.status_code}")
         body = bytearray()

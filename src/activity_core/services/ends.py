@@ -24,6 +24,6 @@ async def end_run(
         return False
     await trigger_state.wake_if_waiting(connection, activity_id)
     key = await runs.concurrency_key(connection, run_id)
-    if key is not None and await event_rows.release_next(connection, activity_id, key):
+    if key is not None and await event_rows.release_queued(connection, activity_id, key):
         await notify(connection, STARTS)
     return True

@@ -1,20 +1,21 @@
 """What is declared of event types; and the check of events against it, at the door."""
 
+import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 import structlog
 
-from activity_core.domain.event_schema import EventSchema, SchemaError, compile_schema
+from activity_core.domain.event_schema import EventSchema, compile_schema
 from activity_core.domain.event_types import EventTypeError, check_type
 from activity_core.domain.json_values import JsonValue
+from activity_core.domain.schema_cost import SchemaError
 from activity_core.errors import Fault, InvalidInputError, NotFoundError, RevisionMismatchError, UnavailableError
 from activity_core.store import event_types
 from activity_core.store.database import Database
-from activity_core.store.event_types import EventTypeRecord, TypeRow
+from activity_core.store.event_types import EventTypeRecord, SchemaVersion, TypeRow
 from activity_core.store.locks import one_at_a_time
 
 # How long the door of a process may go by a schema that was changed.
@@ -125,39 +126,54 @@ class EventSchemas:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._read_at: float | None = None
-        self._known: dict[str, tuple[tuple[datetime, int], EventSchema, bool]] = {}
+        self._reading: asyncio.Task[UnavailableError | None] | None = None
+        self._known: dict[str, _Known] = {}
 
     async def check(self, event_type: str, data: JsonValue) -> Verdict | None:
         """None for an event that is welcome. Raises UnavailableError only if the schemas were never read."""
-        now = time.monotonic()
-        if self._read_at is None or now - self._read_at > FRESH_SECONDS:
-            await self._read(now)
+        if self._read_at is None or time.monotonic() - self._read_at > FRESH_SECONDS:
+            await self._freshen()
         known = self._known.get(event_type)
-        if known is None:
-            return None
-        faults = known[1].faults(data)
-        if not faults:
-            return None
-        return Verdict(tuple(Fault(f"/data{pointer}", text, "schema_invalid") for pointer, text in faults), known[2])
+        return None if known is None else verdict_on(known.schema, known.version.on_invalid, data)
 
-    async def _read(self, now: float) -> None:
-        before, self._read_at = self._read_at, now  # one at a time: others go by what is known meanwhile
+    async def _freshen(self) -> None:
+        """One read, for all that arrive meanwhile: who went on without it would go by what may be hours old."""
+        if self._reading is None:
+            self._reading = asyncio.create_task(self._read())
+            self._reading.add_done_callback(lambda _: setattr(self, "_reading", None))
+        failure = await asyncio.shield(self._reading)  # it goes on when one of those who wait gives up
+        if failure is not None and self._read_at is None:
+            raise UnavailableError(failure.detail)
+
+    async def _read(self) -> UnavailableError | None:
+        began = time.monotonic()
         try:
             async with self._database.read() as connection:
-                records = await event_types.with_schemas(connection)
-        except UnavailableError:
-            self._read_at = before
-            if before is None:
-                raise
-            return
-        known = {}
-        for record in records:
-            version = (record.created_at, record.revision)
-            was = self._known.get(record.type)
+                versions = {record.type: record for record in await event_types.with_schemas(connection)}
+                kept = {name: known for name, known in self._known.items() if known.version == versions.get(name)}
+                changed = [name for name in versions if name not in kept]
+                schemas = await event_types.schemas_of(connection, changed) if changed else {}
+        except UnavailableError as error:
+            return error
+        for name, schema in schemas.items():
+            await asyncio.sleep(0)  # others go on between two of a thousand, each of some milliseconds at worst
             try:
-                schema = was[1] if was is not None and was[0] == version else compile_schema(record.schema)
+                kept[name] = _Known(versions[name], compile_schema(schema))
             except SchemaError as error:  # of another version of the library, say
-                log.error("event_type.schema_unusable", type=record.type, error=str(error))
-                continue
-            known[record.type] = (version, schema, record.on_invalid == "quarantine")
-        self._known = known
+                log.error("event_type.schema_unusable", type=name, error=str(error))
+        self._known, self._read_at = kept, began
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    version: SchemaVersion
+    schema: EventSchema
+
+
+def verdict_on(schema: EventSchema, on_invalid: str, data: JsonValue) -> Verdict | None:
+    faults = schema.faults(data)
+    if not faults:
+        return None
+    placed = tuple(Fault(f"/data{pointer}", text, "schema_invalid") for pointer, text in faults)
+    return Verdict(placed, quarantine=on_invalid == "quarantine")

@@ -155,7 +155,8 @@ async def _request_start(
 
 
 def _plain_start(state: TriggerState, occurrence: OccurrenceRecord) -> _Start:
-    waited = (state.now - occurrence.due_at).total_seconds()
+    # what its debounce or rate limit had it wait for is no delay
+    waited = (state.now - max(occurrence.due_at, occurrence.not_before or occurrence.due_at)).total_seconds()
     return _Start(state.now, "late" if waited > LATE_AFTER_SECONDS else "on_time")
 
 

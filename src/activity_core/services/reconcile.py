@@ -65,12 +65,11 @@ class Reconcile:
     async def queues(self) -> None:
         """Let events start whose concurrency key has room: whatever the end of a run failed to wake."""
         async with self._database.read() as connection:
-            queued = await event_rows.queued_keys(connection)
-        for activity_id, key in queued:
+            queueing = await event_rows.queueing(connection)
+        for activity_id in queueing:
             async with self._database.begin() as connection:
-                if await trigger_state.lock(connection, activity_id) is None:
-                    continue
-                if await event_rows.release_next(connection, activity_id, key):
+                await trigger_state.lock_only(connection, activity_id)
+                if await event_rows.release_queued(connection, activity_id):
                     await notify(connection, STARTS)
 
     async def tasks(self) -> None:

@@ -21,7 +21,7 @@ from activity_core.errors import UnavailableError
 from activity_core.services import holds
 from activity_core.services.definitions import Definitions
 from activity_core.services.holds import Hold
-from activity_core.services.placing import NEVER, NO_RULES, new_id, place
+from activity_core.services.placing import NEVER, NO_RULES, Draft, new_id, write_drafts
 from activity_core.services.runs import event_scope
 from activity_core.store import activities, events, ledger, trigger_state
 from activity_core.store.activities import Candidate
@@ -36,6 +36,8 @@ MAX_ATTEMPTS = 8
 # What a redelivery decides again, and what a replay does.
 REDECIDED = frozenset({"disabled", "filter_error", "dead_letter"})
 REPLAYED = REDECIDED | {"filtered"}
+# A time at which what is in force now still is.
+ALWAYS = datetime.max.replace(tzinfo=UTC)
 WAITING = Decision("waiting", "due", "matched, not started yet")
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
@@ -91,7 +93,7 @@ class Routing:
         matches: list[Match] = []
         for event in batch:
             # a replay asks what the definitions of today make of it
-            at = datetime.now(UTC) if event.route_as == "replay" else event.accepted_at
+            at = ALWAYS if event.route_as == "replay" else event.accepted_at
             for candidate in await activities.candidates(connection, matching_patterns(event.type), at):
                 match = await self._match(connection, event, candidate)
                 if match is not None:
@@ -134,48 +136,76 @@ class Routing:
         self, connection: Connection, matches: Sequence[Match], locked: dict[uuid.UUID, TriggerState]
     ) -> None:
         held = {state.activity_id: await self._hold(connection, state) for state in locked.values()}
+        known = await self._known(connection, matches)
         plain: list[dict[str, Any]] = []
-        starts = False
-        for match in sorted(matches, key=lambda match: (match.event.accepted_at, match.event.id)):
-            state, hold = locked[match.activity_id], held[match.activity_id]
-            row = _row(await self._stopped(connection, match, locked), state, hold)
-            ruled = await self._ruled(connection, match) if row["outcome"] == "waiting" else None
-            if ruled is None and match.event.route_as is None:
+        again: list[dict[str, Any]] = []
+        drafts: list[Draft] = []
+        for match in matches:
+            state = locked[match.activity_id]
+            before = known.get((match.activity_id, match.event.event_id))
+            now = await self._now(connection, match, state, before)
+            if now is None:
+                continue
+            row = _row(now, state, held[match.activity_id], before)
+            ruled = await self._ruled(connection, now) if row["outcome"] == "waiting" else None
+            if ruled is not None:
+                ruled = await self._limited(connection, ruled, now, state)
+                scope = decision_scope(ruled, match.event, match.activity_id)
+                drafts.append(Draft(state, ruled, match.event, scope, row, None if before is None else before.outcome))
+            elif before is None:
                 plain.append(row)
-            else:
-                starts |= await self._write_one(connection, match, state, hold, row, ruled)
-        inserted = (
-            {(row["activity_id"], row["key"]) for row in await ledger.insert_rows(connection, plain)}
-            if plain
-            else set()
-        )
-        starts |= any(row["outcome"] == "waiting" and (row["activity_id"], row["key"]) in inserted for row in plain)
-        if starts:
+            elif before.outcome != row["outcome"]:
+                again.append(row)
+        starts = await write_drafts(connection, drafts) if drafts else False
+        if again:
+            await ledger.redecide(connection, again)
+        if plain:
+            await ledger.insert_rows(connection, plain)
+        if starts or any(row["outcome"] == "waiting" for row in again + plain):
             await notify(connection, STARTS)
 
+    async def _known(
+        self, connection: Connection, matches: Sequence[Match]
+    ) -> dict[tuple[uuid.UUID, str], OccurrenceRecord]:
+        """The rows that may be there already, and must not be placed twice. An event without rules that comes for the
+        first time needs no look."""
+        pairs = [
+            (match.activity_id, match.event.event_id)
+            for match in matches
+            if match.event.route_as is not None or await self._ruled(connection, match) is not None
+        ]
+        return await ledger.by_keys(connection, pairs) if pairs else {}
+
+    async def _now(
+        self, connection: Connection, match: Match, state: TriggerState, before: OccurrenceRecord | None
+    ) -> Match | None:
+        """The match as it is decided under the lock; None for a row that stays as it is.
+
+        A redelivery or a replay decides again what is not final, under the revision in force now.
+        """
+        if before is None:
+            return await self._stopped(connection, match, state)
+        redecided = REPLAYED if match.event.route_as == "replay" else REDECIDED
+        if before.outcome not in redecided or state.deleted:
+            return None
+        decision = await self._decide(connection, match.event, match.activity_id, state.revision)
+        return replace(match, revision=state.revision, decision=decision)
+
     async def _ruled(self, connection: Connection, match: Match) -> Activity | None:
-        """The definition, if it has rules that look at other events."""
+        """The definition, if it has rules that look at other events. Cached, so that it costs no query."""
+        if match.decision.outcome == "dead_letter":
+            return None
         activity = await self._definitions.get(connection, match.activity_id, match.revision)
         return activity if has_rules(activity) else None
 
-    async def _write_one(
-        self,
-        connection: Connection,
-        match: Match,
-        state: TriggerState,
-        hold: Hold | None,
-        row: dict[str, Any],
-        ruled: Activity | None,
-    ) -> bool:
-        """A row that depends on others, or that may be there already. True if it is to start."""
-        known = await ledger.by_key(connection, match.activity_id, match.event.event_id)
-        if known is not None:
-            return await self._redecide(connection, match, state, hold, known)
-        if ruled is not None:
-            scope = decision_scope(ruled, match.event, match.activity_id)
-            row = await place(connection, state, ruled, match.event, scope, row)
-        await ledger.insert_rows(connection, [row])
-        return bool(row["outcome"] == "waiting")
+    async def _limited(self, connection: Connection, ruled: Activity, match: Match, state: TriggerState) -> Activity:
+        """How many of a key may be open goes by the revision in force now: it guards what is there now."""
+        if ruled.concurrency is None or match.revision == state.revision:
+            return ruled
+        now = (await self._definitions.get(connection, state.activity_id, state.revision)).concurrency
+        if now is None:
+            return ruled
+        return ruled.model_copy(update={"concurrency": ruled.concurrency.model_copy(update={"limit": now.limit})})
 
     async def _hold(self, connection: Connection, state: TriggerState) -> Hold | None:
         """What holds the activity's events now. Costs nothing where no pause or freeze is about."""
@@ -187,38 +217,12 @@ class Routing:
         await holds.show(connection, state, held, state.now)
         return held.hold
 
-    async def _stopped(self, connection: Connection, match: Match, locked: dict[uuid.UUID, TriggerState]) -> Match:
+    async def _stopped(self, connection: Connection, match: Match, state: TriggerState) -> Match:
         """Disabling stops what is on its way too: also events that were accepted before and not routed yet."""
-        state = locked[match.activity_id]
         if match.decision.outcome != "waiting" or state.deleted or state.revision == match.revision:
             return match
         now = await self._decide(connection, match.event, match.activity_id, state.revision)
         return replace(match, decision=now) if now.outcome == "disabled" else match
-
-    async def _redecide(
-        self,
-        connection: Connection,
-        match: Match,
-        state: TriggerState,
-        hold: Hold | None,
-        known: OccurrenceRecord,
-    ) -> bool:
-        """A redelivery or a replay: what is not final is decided again, under the revision in force now. True if it is to
-        start."""
-        again = REPLAYED if match.event.route_as == "replay" else REDECIDED
-        if known.outcome not in again or state.deleted:
-            return False
-        decision = await self._decide(connection, match.event, match.activity_id, state.revision)
-        if decision.outcome == known.outcome:
-            return False
-        now = replace(match, revision=state.revision, decision=decision)
-        row = {**_row(now, state, hold), "id": known.id}
-        ruled = await self._ruled(connection, now) if row["outcome"] == "waiting" else None
-        if ruled is not None:
-            scope = decision_scope(ruled, match.event, match.activity_id)
-            row = await place(connection, state, ruled, match.event, scope, row)
-        await ledger.redecide(connection, row)
-        return bool(row["outcome"] == "waiting")
 
 
 def decide(activity: Activity, event: EventRecord, activity_id: uuid.UUID) -> Decision:
@@ -249,7 +253,7 @@ def decision_scope(activity: Activity, event: EventRecord, activity_id: uuid.UUI
     }
 
 
-def _row(match: Match, state: TriggerState, hold: Hold | None) -> dict[str, Any]:
+def _row(match: Match, state: TriggerState, hold: Hold | None, before: OccurrenceRecord | None) -> dict[str, Any]:
     decision = match.decision
     if state.deleted and decision.outcome == "waiting":
         decision = Decision("deleted", "deleted", "the activity was deleted")
@@ -258,7 +262,7 @@ def _row(match: Match, state: TriggerState, hold: Hold | None) -> dict[str, Any]
         decision = Decision("waiting", hold.reason_code, hold.reason)
     return {
         **NO_RULES,
-        "id": new_id(),
+        "id": new_id() if before is None else before.id,
         "activity_id": match.activity_id,
         "kind": "event",
         "key": match.event.event_id,

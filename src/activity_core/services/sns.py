@@ -16,7 +16,8 @@ from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from activity_core.domain.webhooks.outcomes import Refused, WebhookRequest
 from activity_core.domain.webhooks.receiving import SnsTrust
 from activity_core.domain.webhooks.sns import RsaHash, Sns, certificate_url
-from activity_core.services.egress import EgressError, Fetch
+from activity_core.errors import UnavailableError
+from activity_core.services.egress import EgressError, Fetch, NotThereError
 
 KEPT = 64
 KEPT_SECONDS = 3_600.0
@@ -30,10 +31,14 @@ class SnsCertificates:
 
     def __init__(self, fetch: Fetch) -> None:
         self._fetch = fetch
-        self._kept: OrderedDict[str, tuple[float, str | None]] = OrderedDict()
+        self._kept: OrderedDict[str, tuple[float, str | EgressError]] = OrderedDict()
 
     async def trust(self, request: WebhookRequest, scheme: Sns) -> SnsTrust | None:
-        """What to verify this request with; None when it is refused without, or its certificate can't be had."""
+        """What to verify this request with; None when it is refused without, or there is no such certificate.
+
+        Raises UnavailableError when it can't be had at the moment: a refusal would lose the message, because SNS sends
+        it again after a 5xx alone.
+        """
         url = certificate_url(request, scheme)
         if isinstance(url, Refused):
             return None
@@ -44,26 +49,41 @@ class SnsCertificates:
         now = time.monotonic()
         kept = self._kept.get(url)
         if kept is not None and now < kept[0]:
-            return kept[1]
-        pem: str | None = None
+            return _had(kept[1])
+        found: str | EgressError
         try:
-            pem = (await self._fetch(url)).decode("ascii", "replace")
+            found = (await self._fetch(url)).decode("ascii", "replace")
         except EgressError as error:
             log.warning("sns.certificate_unavailable", url=url, error=str(error))
-        self._kept[url] = (now + (FAILED_SECONDS if pem is None else KEPT_SECONDS), pem)
+            found = error
+        self._kept[url] = (now + (KEPT_SECONDS if isinstance(found, str) else FAILED_SECONDS), found)
         self._kept.move_to_end(url)
         if len(self._kept) > KEPT:
             self._kept.popitem(last=False)
-        return pem
+        return _had(found)
 
     async def confirm(self, url: str) -> bool:
-        """The one GET that confirms a subscription; `url` was checked to do nothing else. False when it failed."""
+        """The one GET that confirms a subscription; `url` was checked to do nothing else. False when SNS refuses it.
+
+        Raises UnavailableError when SNS can't be reached: then it asks again.
+        """
         try:
             await self._fetch(url)
-        except EgressError as error:
-            log.warning("sns.confirmation_failed", error=str(error))
+        except NotThereError as error:
+            log.warning("sns.confirmation_refused", error=str(error))
             return False
+        except EgressError as error:
+            raise UnavailableError(f"the subscription can't be confirmed at the moment ({error})") from error
         return True
+
+
+def _had(found: str | EgressError) -> str | None:
+    """Raises UnavailableError."""
+    if isinstance(found, EgressError):
+        if isinstance(found, NotThereError):
+            return None
+        raise UnavailableError(f"the certificate of SNS can't be had at the moment ({found})") from found
+    return found
 
 
 def verified_by(certificate_pem: str, signature: bytes, signed: bytes, algorithm: RsaHash) -> bool:

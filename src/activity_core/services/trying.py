@@ -2,7 +2,7 @@
 
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,15 +10,19 @@ from activity_core.domain import event_rules, ids
 from activity_core.domain.documents import Activity, EventTrigger, HttpContext, StaticContext, stored_activity
 from activity_core.domain.envelopes import Envelope, read_native
 from activity_core.domain.event_rules import RuleKeyError
+from activity_core.domain.event_schema import compile_schema
 from activity_core.domain.expressions import ExpressionError, compile_condition
 from activity_core.domain.json_values import JsonValue
 from activity_core.domain.planner import Decision
 from activity_core.domain.reading import read_activity
+from activity_core.domain.schema_cost import SchemaError
 from activity_core.domain.taskplan import PlanError, PlannedTask, plan_tasks, run_scope
 from activity_core.errors import Fault, InvalidInputError
 from activity_core.services.activities import find
+from activity_core.services.event_types import Verdict, verdict_on
 from activity_core.services.routing import decide, decision_scope
 from activity_core.services.runs import event_scope
+from activity_core.store import event_types
 from activity_core.store.database import Database
 from activity_core.store.events import EventRecord
 
@@ -38,7 +42,8 @@ class TriedRule:
 class Trial:
     """What would become of the event: the ledger's outcome before any other event is looked at, then the run's plan.
 
-    `error`: why the run would fail when it is planned. `missing`: context that would be fetched and was not given.
+    `verdict`: what the schema of its type has against it; all else is as if it had come through. `error`: why the run would
+    fail when it is planned. `missing`: context that would be fetched and was not given.
     """
 
     decision: Decision
@@ -49,6 +54,7 @@ class Trial:
     tasks: tuple[PlannedTask, ...] = ()
     error: str | None = None
     missing: tuple[str, ...] = field(default=())
+    verdict: Verdict | None = None
 
     @property
     def workflow_id(self) -> str:
@@ -71,7 +77,19 @@ class Trying:
         else:
             document = _placed(lambda: read_activity(definition), "/definition")
         envelope = _placed(lambda: read_native(event), "/event")
-        return trial(document, activity_id, _as_accepted(envelope), context)
+        made = trial(document, activity_id, _as_accepted(envelope), context)
+        return replace(made, verdict=await self._verdict(envelope))
+
+    async def _verdict(self, envelope: Envelope) -> Verdict | None:
+        """By the schema in force this moment, which the doors follow within two seconds."""
+        async with self._database.read() as connection:
+            declared = await event_types.by_type(connection, envelope.type)
+        if declared is None or declared.schema is None:
+            return None
+        try:
+            return verdict_on(compile_schema(declared.schema), declared.on_invalid, envelope.data)
+        except SchemaError:  # of another version of the library, say: the doors go without it
+            return None
 
 
 def _placed(read: Any, pointer: str) -> Any:  # of whatever `read` returns

@@ -54,19 +54,27 @@ async def remove(connection: Connection, event_type: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class SchemaRecord:
+class SchemaVersion:
+    """Which schema a type has, without the schema."""
+
     type: str
     revision: int
     created_at: datetime
-    schema: Any
     on_invalid: str
 
 
-async def with_schemas(connection: Connection) -> list[SchemaRecord]:
+async def with_schemas(connection: Connection) -> list[SchemaVersion]:
     """Every type that has one."""
     e = event_types.c
-    query = select(e.type, e.revision, e.created_at, e.schema, e.on_invalid).where(e.schema.is_not(None))
-    return [SchemaRecord(*row) for row in await connection.execute(query)]
+    query = select(e.type, e.revision, e.created_at, e.on_invalid).where(e.schema.is_not(None))
+    return [SchemaVersion(*row) for row in await connection.execute(query)]
+
+
+async def schemas_of(connection: Connection, types: Sequence[str]) -> dict[str, Any]:
+    """By type (primary key)."""
+    e = event_types.c
+    rows = await connection.execute(select(e.type, e.schema).where(e.type.in_(types), e.schema.is_not(None)))
+    return {row.type: row.schema for row in rows}
 
 
 @dataclass(frozen=True, slots=True)

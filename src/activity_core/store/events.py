@@ -179,6 +179,11 @@ async def by_id(connection: Connection, event_uuid: uuid.UUID) -> EventRecord | 
     return EventRecord(*row) if row else None
 
 
+async def by_ids(connection: Connection, ids: Sequence[uuid.UUID]) -> list[EventRecord]:
+    """Primary key."""
+    return [EventRecord(*row) for row in await connection.execute(_query().where(events.c.id.in_(ids)))]
+
+
 async def by_event_id(connection: Connection, event_id: str) -> EventRecord | None:
     row = (await connection.execute(_query().where(events.c.event_id == event_id))).one_or_none()
     return EventRecord(*row) if row else None

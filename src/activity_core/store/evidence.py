@@ -40,6 +40,25 @@ async def runs_open_at(connection: Connection, activity_id: uuid.UUID, at: datet
     return [OpenRun(*row) for row in rows]
 
 
+_OPEN_BETWEEN = text(
+    """
+    SELECT r.run_id, r.started_at, e.finished_at FROM activity_runs r LEFT JOIN activity_run_ends e USING (run_id)
+    WHERE r.activity_id = :id AND r.started_at < :until AND r.run_id <> :beside
+      AND (e.finished_at IS NULL OR e.finished_at > :since)
+    ORDER BY r.started_at DESC, r.run_id DESC LIMIT :limit
+    """
+)
+
+
+async def runs_open_between(
+    connection: Connection, activity_id: uuid.UUID, since: datetime, until: datetime, *, beside: uuid.UUID, limit: int
+) -> list[OpenRun]:
+    """Other runs that were open at some instant of [since, until), oldest first; the newest of them.
+    ix_activity_runs_activity_id_started_at_run_id."""
+    params = {"id": activity_id, "since": since, "until": until, "beside": beside, "limit": limit}
+    return [OpenRun(*row) for row in await connection.execute(_OPEN_BETWEEN, params)][::-1]
+
+
 @dataclass(frozen=True, slots=True)
 class CaughtUp:
     """How many of the missed times of an outage were started, and how many are still to be."""

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Row, RowMapping, Select, bindparam, insert, select, text, update
-from sqlalchemy.dialects.postgresql import TIMESTAMP
+from sqlalchemy import Row, RowMapping, Select, bindparam, func, insert, select, text, update
+from sqlalchemy.dialects.postgresql import ARRAY, TEXT, TIMESTAMP, UUID
 from sqlalchemy.dialects.postgresql import insert as pg_insert
 
 from activity_core.domain.planner import Decision
@@ -60,6 +60,23 @@ async def by_key(connection: Connection, activity_id: uuid.UUID, key: str) -> Oc
     query = select(*COLUMNS).where(occurrences.c.activity_id == activity_id, occurrences.c.key == key)
     row = (await connection.execute(query)).one_or_none()
     return OccurrenceRecord(*row) if row else None
+
+
+_OF_KEYS = select(*COLUMNS).join(
+    func.unnest(bindparam("activities", type_=ARRAY(UUID())), bindparam("keys", type_=ARRAY(TEXT())))
+    .table_valued("activity_id", "key")
+    .render_derived("asked"),
+    text("asked.activity_id = occurrences.activity_id AND asked.key = occurrences.key"),
+)
+
+
+async def by_keys(
+    connection: Connection, pairs: Sequence[tuple[uuid.UUID, str]]
+) -> dict[tuple[uuid.UUID, str], OccurrenceRecord]:
+    """Those that are there, by (activity, key), which is unique."""
+    params = {"activities": [pair[0] for pair in pairs], "keys": [pair[1] for pair in pairs]}
+    records = [OccurrenceRecord(*row) for row in await connection.execute(_OF_KEYS, params)]
+    return {(record.activity_id, record.key): record for record in records}
 
 
 async def by_id(connection: Connection, occurrence_id: uuid.UUID) -> OccurrenceRecord | None:
@@ -209,7 +226,7 @@ _REDECIDE = text(
 )
 
 
-async def redecide(connection: Connection, row: dict[str, Any]) -> None:
-    """Replace a decision that may be replaced by that of `row`, keeping the old one in `history`. The caller holds the
-    lock."""
-    await connection.execute(_REDECIDE, row)
+async def redecide(connection: Connection, rows: Sequence[dict[str, Any]]) -> None:
+    """Replace decisions that may be replaced by those of `rows`, keeping the old ones in `history`. The caller holds the
+    locks."""
+    await connection.execute(_REDECIDE, rows)

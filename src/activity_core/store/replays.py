@@ -21,16 +21,6 @@ class ReplayFilter:
     source: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Reopened:
-    """How many ledger rows of an activity with this outcome are decided anew."""
-
-    activity_id: uuid.UUID
-    slug: str
-    outcome: str
-    count: int
-
-
 async def choose(connection: Connection, where: ReplayFilter, limit: int) -> list[uuid.UUID]:
     """The oldest that are routed, or kept back; indexes ix_events_accepted_at_id, ix_events_type_accepted_at_id."""
     e = events.c
@@ -47,23 +37,14 @@ async def choose(connection: Connection, where: ReplayFilter, limit: int) -> lis
     return list((await connection.execute(query)).scalars())
 
 
-_REOPENED = text(
-    """
-    SELECT o.activity_id, a.slug, o.outcome, count(*)
-    FROM occurrences o JOIN activities a ON a.id = o.activity_id
-    WHERE o.event_uuid = ANY(:ids) AND o.outcome IN ('disabled', 'filter_error', 'dead_letter', 'filtered')
-      AND a.deleted_at IS NULL AND (CAST(:activity_id AS uuid) IS NULL OR o.activity_id = :activity_id)
-    GROUP BY 1, 2, 3 ORDER BY 2, 3
-    """
-).bindparams(bindparam("ids", type_=ARRAY(UUID())))
+_OUTCOMES = text("SELECT activity_id, event_uuid, outcome FROM occurrences WHERE event_uuid = ANY(:ids)").bindparams(
+    bindparam("ids", type_=ARRAY(UUID()))
+)
 
 
-async def reopened(
-    connection: Connection, chosen: Sequence[uuid.UUID], activity_id: uuid.UUID | None
-) -> list[Reopened]:
-    """Index ix_occurrences_event_uuid."""
-    rows = await connection.execute(_REOPENED, {"ids": list(chosen), "activity_id": activity_id})
-    return [Reopened(*row) for row in rows]
+async def outcomes(connection: Connection, ids: Sequence[uuid.UUID]) -> dict[tuple[uuid.UUID, uuid.UUID], str]:
+    """What became of these events, by (activity, event); index ix_occurrences_event_uuid."""
+    return {(row[0], row[1]): row[2] for row in await connection.execute(_OUTCOMES, {"ids": list(ids)})}
 
 
 _MARK = text(

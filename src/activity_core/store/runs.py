@@ -174,7 +174,8 @@ _START_EVENT_RUN = text(
     """
     WITH started AS (
       UPDATE occurrences SET outcome = 'started', run_id = :run_id, reason_code =
-          CASE WHEN clock_timestamp() - due_at > make_interval(secs => :late_after_seconds) THEN 'late' ELSE 'on_time' END,
+          CASE WHEN clock_timestamp() - greatest(due_at, not_before) > make_interval(secs => :late_after_seconds)
+               THEN 'late' ELSE 'on_time' END,
         decided_at = clock_timestamp(), reason = 'started '
           || greatest(0.0, round(extract(epoch FROM clock_timestamp() - due_at), 1)) || ' s after it was due'
       WHERE activity_id = :activity_id AND key = :key AND outcome = 'waiting' AND kind = 'event' AND start_after < 'infinity'

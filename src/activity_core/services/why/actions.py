@@ -13,7 +13,6 @@ from activity_core.store.events import EventRecord
 from activity_core.store.ledger import OccurrenceRecord
 
 SEND_AGAIN = Action("Send the event again: it is decided again", "POST /v1/events")
-REPLAY = Action("Replay it: it is routed as the definitions of today have it", "POST /v1/events/replay")
 MEND = Action("Mend the definition", "activity-core apply -f FILE")
 ENABLE = Action("Enable it: nothing of it runs while it is disabled", "activity-core apply -f FILE")
 
@@ -56,13 +55,17 @@ def _again(
         if row.outcome == "disabled":
             return [SEND_AGAIN]
         if row.outcome == "filtered":
-            return [REPLAY]
+            return [replay(event)]
         if row.outcome in ("skipped", "rate_limited", "concurrency_dropped"):
             return [Action("Send it once more, under another event_id", "POST /v1/events")]
         return []
     if row.kind == "time" and row.scheduled_for is not None and row.outcome in ("skipped", "dropped", "disabled"):
         return [backfill(record, row.scheduled_for), trigger(record)]
     return [trigger(record)] if row.kind == "manual" and row.outcome == "disabled" else []
+
+
+def replay(event: EventRecord) -> Action:
+    return Action("Replay it: it is routed as the definitions of today have it", f"POST /v1/events/{event.id}/replay")
 
 
 def backfill(record: ActivityRecord, scheduled_for: datetime) -> Action:

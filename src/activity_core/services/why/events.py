@@ -1,10 +1,10 @@
 """Why, for an event that has no row in an activity's ledger."""
 
-from activity_core.domain import sentences as say
+from activity_core.domain import event_sentences as say
 from activity_core.domain.documents import EventTrigger, stored_activity
 from activity_core.domain.event_rules import source_matches
 from activity_core.domain.event_types import matching_patterns
-from activity_core.services.why.actions import REPLAY, SEND_AGAIN
+from activity_core.services.why.actions import SEND_AGAIN, replay
 from activity_core.services.why.answers import Action, Answer, Evidence, path_of
 from activity_core.store import activities
 from activity_core.store.activities import ActivityRecord
@@ -25,10 +25,10 @@ async def of_unmatched(connection: Connection, record: ActivityRecord, event: Ev
     definition = None if revision is None else stored_activity(revision.effective)
     if event.dead_letter_reason is not None:
         outcome, code, sentence = "dead_letter", "dead_letter", say.event_dead_letter(name, event.dead_letter_reason)
-        actions = [REPLAY if event.dead_letter_reason.startswith("loop") else SEND_AGAIN]
+        actions = [replay(event) if event.dead_letter_reason.startswith("loop") else SEND_AGAIN]
     elif event.quarantine_reason is not None:
         outcome, code, sentence = "quarantined", "quarantined", say.event_quarantined(name, event.quarantine_reason)
-        actions = [REPLAY]
+        actions = [replay(event)]
     elif accepted < record.created_at:
         code, sentence = "before_creation", say.event_before_creation(slug, name, accepted, record.created_at)
     elif definition is None:

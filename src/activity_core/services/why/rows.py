@@ -139,6 +139,11 @@ async def _look_at_others(connection: Connection, case: _Case) -> None:
     elif row.reason_code == "overlap":
         found = await evidence.runs_open_at(connection, row.activity_id, row.due_at, limit=MAX_OPEN_RUNS)
         case.open_runs = found
+    elif row.kind == "time" and row.reason_code == "late" and row.outcome == "started" and case.run is not None:
+        began, own = case.run.run.started_at, case.run.run.run_id
+        case.open_runs = await evidence.runs_open_between(
+            connection, row.activity_id, row.due_at, began, beside=own, limit=MAX_OPEN_RUNS
+        )
     elif row.reason_code == "over_limit" and row.decided_at is not None:
         missed_before = row.decided_at - _grace(case)
         caught_up = await evidence.caught_up(connection, row.activity_id, row.due_at, missed_before)
@@ -169,7 +174,7 @@ def _reason_code(case: _Case) -> str:
         return "frozen" if isinstance(case.holds[0], FreezeRecord) else "paused"
     if case.row.kind == "manual" and (case.open_runs or case.request_before):
         return "overlap"
-    return "due"
+    return case.row.reason_code if case.row.reason_code in say.BY_RULE else "due"
 
 
 def _facts(case: _Case) -> say.RowFacts:
@@ -194,6 +199,7 @@ def _facts(case: _Case) -> say.RowFacts:
         covers=None if run is None else _covers(run.covers),
         merged_into=None if case.covering is None else case.covering.scheduled_for,
         merged_event=None if case.covering is None or case.covering.kind != "event" else case.covering.key,
+        merged_outcome=None if case.covering is None else case.covering.outcome,
         not_before=case.row.not_before,
         newer=case.newer,
         backfill=_backfill_facts(case.backfill) if backfilled else None,
@@ -229,7 +235,9 @@ def _evidence(case: _Case) -> list[Evidence]:
         found.append(Evidence(case.revision.in_force_from, what, where))
     found += _occasion(case, here)
     if case.looked_at is not None:
-        found.append(Evidence(case.looked_at, "a worker looked at it for the first time", here))
+        # the look that decides it at once begins before its row is written
+        looked = case.looked_at if row.decided_at is None else min(case.looked_at, row.decided_at)
+        found.append(Evidence(looked, "a worker looked at it for the first time", here))
     found += held.evidence(case.record, case.holds, case.now)
     found += _of_backfill(case.backfill)
     for run in case.open_runs:
@@ -243,7 +251,8 @@ def _evidence(case: _Case) -> list[Evidence]:
     if case.covering is not None:
         ref = f"/v1/occurrences/{case.covering.id}"
         when = case.covering.decided_at or case.covering.due_at
-        found.append(Evidence(when, f"the time that covers it: {case.covering.outcome}", ref))
+        what = "event" if case.covering.kind == "event" else "time"
+        found.append(Evidence(when, f"the {what} that covers it: {case.covering.outcome}", ref))
     if case.run is not None:
         ended = case.run.run
         found += _of_run(ended.run_id, ended.started_at, ended.finished_at, ended.status, "the run")
