@@ -2,6 +2,7 @@
 have to wait for a long transaction fails fast instead of stopping everybody behind it."""
 
 import asyncio
+import time
 
 from alembic import context
 from sqlalchemy import Connection, text
@@ -12,12 +13,23 @@ from activity_core.settings import load_settings
 from activity_core.store.tables import metadata
 
 LOCK_TIMEOUT = "3s"
+TURN_SECONDS = 60.0
+
+
+def _wait_for_turn(connection: Connection) -> None:
+    """Two `migrate` at once wait for each other here instead of failing half way, but not for ever. Asked again and again
+    and not waited for in Postgres: an index that is built concurrently would wait for whoever waits so."""
+    until = time.monotonic() + TURN_SECONDS
+    while not connection.execute(text("SELECT pg_try_advisory_lock(7200)")).scalar():
+        connection.commit()
+        if time.monotonic() > until:
+            raise TimeoutError("another migration has been under way for a minute")
+        time.sleep(0.2)
+    connection.commit()
 
 
 def run(connection: Connection) -> None:
-    # two `migrate` at once wait for each other here instead of failing half way, but not for ever
-    connection.execute(text("SET lock_timeout = '60s'"))
-    connection.execute(text("SELECT pg_advisory_lock(7200)"))
+    _wait_for_turn(connection)
     connection.execute(text(f"SET lock_timeout = '{LOCK_TIMEOUT}'"))
     connection.commit()
     context.configure(

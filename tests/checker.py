@@ -198,5 +198,6 @@ def unlike_repeats(consumer: Consumer) -> list[str]:
 
 def shared_attempts(consumer: Consumer) -> list[str]:
     """R39: attempt ids that more than one request carried."""
-    seen = [r.headers["activity-core-attempt-id"] for r in consumer.requests if "activity-core-attempt-id" in r.headers]
-    return sorted({attempt for attempt in seen if seen.count(attempt) > 1})
+    name = "activity-core-attempt-id"
+    seen = Counter(request.headers[name] for request in consumer.requests if name in request.headers)
+    return sorted(attempt for attempt, count in seen.items() if count > 1)

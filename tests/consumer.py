@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -43,6 +44,7 @@ class Consumer:
         self._script = script
         self.requests: list[Request] = []
         self.port = 0
+        self._seen: Counter[str] = Counter()
 
     @property
     def url(self) -> str:
@@ -59,9 +61,9 @@ class Consumer:
         try:
             while (request := await _read(reader)) is not None:
                 key = request.headers.get("idempotency-key", request.path)
-                before = sum(r.headers.get("idempotency-key", r.path) == key for r in self.requests)
+                self._seen[key] += 1
                 self.requests.append(request)
-                answer = self._script(request, before)
+                answer = self._script(request, self._seen[key] - 1)
                 if answer.drop:
                     break
                 head = {"Content-Length": str(len(answer.body)), "Content-Type": "application/json", **answer.headers}

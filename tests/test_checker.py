@@ -12,6 +12,7 @@ from temporalio.client import Client
 from tests import checker
 from tests.consumer import Answer, Consumer, Request
 from tests.stack import Servers, eventually
+from tests.watch import steps_seen, watch
 
 ACTIVITY, OTHER = "00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-000000000002"
 EVENT = "00000000-0000-4000-8000-00000000000e"
@@ -142,6 +143,24 @@ UNFINISHED = [
 ]
 
 
+BACKWARDS = [
+    ("events", "UPDATE events SET routed_at = NULL"),
+    ("occurrences", f"UPDATE occurrences SET outcome = 'waiting' WHERE id = '{EVENT_ROW}'"),
+    ("occurrences", f"UPDATE occurrences SET run_id = '{TIME_RUN}' WHERE id = '{EVENT_ROW}'"),
+    ("occurrences", f"UPDATE occurrences SET outcome = 'waiting' WHERE id = '{NEXT_TIME_ROW}'"),
+    ("activity_runs", f"UPDATE activity_runs SET is_open = true WHERE run_id = '{EVENT_RUN}'"),
+    ("activity_runs", f"UPDATE activity_runs SET wave = -1 WHERE run_id = '{TIME_RUN}'"),
+    ("activity_runs", f"UPDATE activity_runs SET planned_at = NULL WHERE run_id = '{TIME_RUN}'"),
+    ("activity_run_ends", "UPDATE activity_run_ends SET status = 'failed'"),
+    ("activity_run_ends", "DELETE FROM activity_run_ends"),
+    ("task_instances", f"UPDATE task_instances SET state_rank = 0 WHERE id = 'task-{TIME_RUN}:a:0'"),
+    ("task_instances", f"UPDATE task_instances SET state = 'failed' WHERE id = '{A_TASK}'"),
+    ("task_spawn_log", f"UPDATE task_spawn_log SET consumer_reference = 'other' WHERE task_id = '{A_TASK}'"),
+    ("task_spawn_log", f"DELETE FROM task_spawn_log WHERE task_id = '{A_TASK}'"),
+    ("ops_runs", f"UPDATE ops_runs SET state = 'delivering' WHERE task_id = '{A_TASK}'"),
+]
+
+
 @pytest.fixture
 async def world(database_url: str) -> AsyncIterator[asyncpg.Connection]:
     """A consistent ledger in a transaction that is rolled back."""
@@ -178,6 +197,26 @@ async def test_what_is_on_its_way_is_seen(world: asyncpg.Connection, rule: str, 
     await world.execute(plant)
     found = await checker.broken_rules(world, checker.UNFINISHED)
     assert [name for name in found if name.startswith(rule)], found
+
+
+@pytest.mark.parametrize(("table", "plant"), BACKWARDS)
+async def test_i11_a_step_backwards_is_seen(world: asyncpg.Connection, table: str, plant: str) -> None:
+    await watch(world)
+    assert (await world.execute(plant)).split()[-1] != "0"
+    assert {step.partition(":")[0] for step in await steps_seen(world)} == {table}
+
+
+async def test_i11_a_step_forwards_is_none(world: asyncpg.Connection) -> None:
+    await watch(world)
+    await world.execute("UPDATE events SET routed_at = NULL, route_as = 'redelivery'")
+    await world.execute(
+        f"UPDATE occurrences SET outcome = 'waiting', history = history || '{{}}'::jsonb WHERE id = '{NEXT_TIME_ROW}'"
+    )
+    await world.execute(f"UPDATE occurrences SET outcome = 'dropped' WHERE id = '{NEXT_TIME_ROW}'")
+    await world.execute("UPDATE activity_runs SET is_open = false, wave = wave + 1")
+    await world.execute("UPDATE task_instances SET state = 'completed', state_rank = 3, ended_at = now()")
+    await world.execute("UPDATE ops_runs SET state = 'delivered'")
+    assert await steps_seen(world) == []
 
 
 async def test_i1_a_lost_event_is_seen(database_url: str) -> None:

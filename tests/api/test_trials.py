@@ -23,6 +23,13 @@ FOR_EACH = [
         "params": {"line": "${ item }", "run": "${ run.id }"},
     }
 ]
+CONTEXT = [{"name": "prices", "type": "static", "value": {"7": 12}}]
+WITH_CONTEXT = [
+    {
+        "task_type": "price",
+        "params": {"price": "${ context.prices['7'] }", "of": "${ event.merged.first_id }", "run": "${ run.id }"},
+    }
+]
 
 
 async def count_rows(api: Api) -> list[int]:
@@ -49,6 +56,7 @@ async def simulate(api: Api, body: Json) -> Json:
         ({"rate_limit": {"key": "${ event.data.order }", "count": 1, "per_seconds": 60}}, {"order": 7}, "waiting"),
         ({"concurrency": {"key": "c-${ event.data.order }", "limit": 1}}, {"order": 7}, "waiting"),
         ({"debounce": {"key": "${ event.data.long }", "seconds": 1}}, {"order": 7, "long": "x" * 300}, "waiting"),
+        ({"tasks": WITH_CONTEXT, "context": CONTEXT}, {"order": 7}, "waiting"),
         ({"tasks": FOR_EACH}, {"order": 7, "lines": ["a", "b", "c"]}, "waiting"),
         ({"enabled": False}, {"order": 7}, "disabled"),
     ],
@@ -58,7 +66,7 @@ async def test_a_trial_says_what_the_router_and_the_run_make_of_the_event(
     api: Api, more: Json, data: Json, outcome: str
 ) -> None:
     event_type = f"trial.t{uuid4().hex[:10]}"
-    of_the_whole = {name: more[name] for name in ("concurrency", "tasks", "enabled") if name in more}
+    of_the_whole: Json = {name: more[name] for name in ("concurrency", "tasks", "enabled", "context") if name in more}
     of_the_trigger = {name: value for name, value in more.items() if name not in of_the_whole}
     definition: Json = {
         "slug": f"t-{uuid4().hex[:8]}",

@@ -1,4 +1,4 @@
-"""A flood of events from senders that keep a log, while API, routers and Temporal are killed under them."""
+"""A flood of events from senders that keep a log, while API and router processes are killed under them."""
 
 import asyncio
 import json
@@ -7,12 +7,13 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import httpx
 
 from activity_core.dev.ports import LOOPBACK, free_port
 from tests.domain.webhooks.support import hex_mac
-from tests.stack import Process, Processes, Servers
+from tests.stack import Process, Processes
 
 SECRET = "a secret of the flood"
 TYPE = "flood.paid"
@@ -21,100 +22,167 @@ SENDERS = 32
 KILL_EVERY_SECONDS = 2.0
 RETRY_SECONDS = 0.2
 
+Outcome = Literal["ok", "duplicate", "unknown", "failed"]
+"""`ok`: 202; `duplicate`: 200; `unknown`: 503, or the connection was lost; `failed`: it was never sent, or was refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sending:
+    """An event as its sender knows it. Every other one is a signed webhook."""
+
+    number: int
+
+    @property
+    def name(self) -> str:
+        return f"flood-{self.number}"
+
+    @property
+    def is_webhook(self) -> bool:
+        return self.number % 2 == 1
+
+    @property
+    def event_id(self) -> str:
+        """As it is stored."""
+        return f"{SOURCE}:{self.name}" if self.is_webhook else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """`status` 0: there was no answer."""
+
+    sending: Sending
+    port: int
+    outcome: Outcome
+    status: int
+
 
 @dataclass
 class Log:
-    """What the senders saw: how often each answer came, and the ids that were answered 2xx."""
+    """Every attempt, in the order of the answers."""
 
-    answers: Counter[str] = field(default_factory=Counter)
-    accepted: set[str] = field(default_factory=set)
-    unknown: set[str] = field(default_factory=set)
+    attempts: list[Attempt] = field(default_factory=list)
+
+    def with_outcome(self, *outcomes: Outcome) -> set[Sending]:
+        return {attempt.sending for attempt in self.attempts if attempt.outcome in outcomes}
 
     @property
-    def converged(self) -> set[str]:
-        return self.unknown & self.accepted
+    def accepted(self) -> set[Sending]:
+        return self.with_outcome("ok", "duplicate")
+
+    @property
+    def counts(self) -> Counter[str]:
+        return Counter(attempt.outcome for attempt in self.attempts)
 
 
-@dataclass
+def unconverged(log: Log) -> set[Sending]:
+    """I3: whose outcome was unknown, and never became known."""
+    return log.with_outcome("unknown") - log.accepted
+
+
+def accepted_twice(log: Log) -> set[Sending]:
+    """I2: that were new more than once."""
+    new = Counter(attempt.sending for attempt in log.attempts if attempt.outcome == "ok")
+    return {sending for sending, count in new.items() if count > 1}
+
+
+def refused(log: Log) -> list[Attempt]:
+    """Answered otherwise than a sound event ever should be."""
+    return [attempt for attempt in log.attempts if attempt.outcome == "failed" and attempt.status]
+
+
 class World:
     """Two API processes, two routers and two workers, of which the first two kinds are killed."""
 
-    servers: Servers
-    processes: Processes
-    apis: list[Process] = field(default_factory=list)
-    routers: list[Process] = field(default_factory=list)
-    kills: Counter[str] = field(default_factory=Counter)
+    def __init__(self, processes: Processes) -> None:
+        self.ports = [free_port(), free_port()]
+        self.kills: Counter[str] = Counter()
+        self._processes = processes
+        self._up: dict[str, list[Process | None]] = {}
+        self._turn: Counter[str] = Counter()
+        self._replacing: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
-        ports = [free_port(), free_port()]
-        self.apis = list(await asyncio.gather(*(self.processes.start("api", API_PORT=str(port)) for port in ports)))
-        self.routers = [await self.processes.start("router") for _ in range(2)]
-        for _ in range(2):
-            await self.processes.start("worker")
+        self._up["api"] = list(await asyncio.gather(*(self._start("api", place) for place in range(2))))
+        for name in ("router", "worker"):
+            self._up[name] = [await self._start(name, place) for place in range(2)]
 
-    async def kill_one(self, chance: random.Random) -> None:
-        """kill -9 of an API or a router, and another one in its place."""
-        # in turn: a chance that leaves one kind out proves nothing of it
-        kind = (self.apis, self.routers)[self.kills.total() % 2]
-        place = chance.randrange(2)
-        name, port = kind[place].name, kind[place].port
-        await kind[place].sigkill()
-        self.kills[name] += 1
-        more = {"API_PORT": str(port)} if name == "api" else {}
-        kind[place] = await self.processes.start(name, **more)
+    async def _start(self, name: str, place: int) -> Process:
+        return await self._processes.start(name, **({"API_PORT": str(self.ports[place])} if name == "api" else {}))
 
-    async def kill_until(self, stopped: asyncio.Event, chance: random.Random) -> None:
+    async def kill_until(self, stopped: asyncio.Event) -> None:
+        """kill -9 of an API and a router on every tick of the clock; others take their places as fast as they can."""
+        due = time.monotonic()
         while not stopped.is_set():
-            began = time.monotonic()
-            await self.kill_one(chance)
+            for name in ("api", "router"):
+                await self._kill_one(name)
+            due += KILL_EVERY_SECONDS
             try:
-                async with asyncio.timeout(max(0.0, KILL_EVERY_SECONDS - (time.monotonic() - began))):
+                async with asyncio.timeout_at(asyncio.get_running_loop().time() + max(0.0, due - time.monotonic())):
                     await stopped.wait()
             except TimeoutError:
                 continue
+        await asyncio.gather(*self._replacing)
+
+    async def _kill_one(self, name: str) -> None:
+        """The one whose turn it is, or else the other; none while neither is up."""
+        places, turn = self._up[name], self._turn[name]
+        for place in (turn % 2, (turn + 1) % 2):
+            victim = places[place]
+            if victim is not None:
+                places[place] = None
+                self._turn[name] = place + 1
+                await victim.sigkill()
+                self.kills[name] += 1
+                replacing = asyncio.create_task(self._replace(name, place))
+                self._replacing.add(replacing)
+                return
+
+    async def _replace(self, name: str, place: int) -> None:
+        self._up[name][place] = await self._start(name, place)
 
 
-async def send_all(world: World, names: Sequence[str], log: Log, chance: random.Random) -> None:
-    """Send every event until it is answered 2xx, a tenth of them twice; every other one as a signed webhook."""
-    waiting = [*names, *chance.sample(names, len(names) // 10)]
+async def send_all(
+    ports: Sequence[int], sendings: Sequence[Sending], log: Log, chance: random.Random, *, pause_seconds: float
+) -> None:
+    """Send every event until it is answered 2xx, and a tenth of them again."""
+    waiting = [*sendings, *chance.sample(sendings, len(sendings) // 10)]
     chance.shuffle(waiting)
     queue = iter(waiting)
     async with httpx.AsyncClient(trust_env=False, timeout=10, limits=httpx.Limits(max_connections=SENDERS)) as client:
 
-        async def sender(number: int) -> None:
-            turn = number
-            for name in queue:
-                while not await _sent(client, world.apis[turn % 2].port, name, log):
+        async def sender(turn: int) -> None:
+            for sending in queue:
+                while True:
+                    attempt = await _attempt(client, ports[turn % 2], sending)
+                    log.attempts.append(attempt)
+                    if attempt.outcome in ("ok", "duplicate"):
+                        break
                     turn += 1
                     await asyncio.sleep(RETRY_SECONDS)  # a sender's pause, not a wait for something
+                await asyncio.sleep(pause_seconds)
 
         await asyncio.gather(*(sender(number) for number in range(SENDERS)))
 
 
-async def _sent(client: httpx.AsyncClient, port: int, name: str, log: Log) -> bool:
-    url = f"http://{LOOPBACK}:{port}/v1"
-    data = {"n": int(name.rpartition("-")[2])}
+async def _attempt(client: httpx.AsyncClient, port: int, sending: Sending) -> Attempt:
     try:
-        if data["n"] % 2:
-            body = json.dumps(data).encode()
-            signature = {"X-Hub-Signature-256": f"sha256={hex_mac(SECRET, body)}"}
-            headers = {**signature, "X-Event-Id": name, "Content-Type": "application/json"}
-            answer = await client.post(f"{url}/webhooks/{SOURCE}", content=body, headers=headers)
-        else:
-            answer = await client.post(f"{url}/events", json={"event_id": name, "type": TYPE, "data": data})
+        answer = await _post(client, port, sending)
+    except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout):
+        return Attempt(sending, port, "failed", 0)
     except httpx.TransportError:
-        log.answers["unknown"] += 1
-        log.unknown.add(name)
-        return False
-    log.answers[str(answer.status_code)] += 1
-    if answer.status_code == 503:
-        log.unknown.add(name)
-        return False
-    assert answer.status_code in (200, 202), answer.text
-    log.accepted.add(name)
-    return True
+        return Attempt(sending, port, "unknown", 0)
+    known: dict[int, Outcome] = {202: "ok", 200: "duplicate", 503: "unknown"}
+    return Attempt(sending, port, known.get(answer.status_code, "failed"), answer.status_code)
 
 
-def event_id(name: str) -> str:
-    """As it is stored."""
-    return f"{SOURCE}:{name}" if int(name.rpartition("-")[2]) % 2 else name
+async def _post(client: httpx.AsyncClient, port: int, sending: Sending) -> httpx.Response:
+    url, data = f"http://{LOOPBACK}:{port}/v1", {"n": sending.number}
+    if not sending.is_webhook:
+        return await client.post(f"{url}/events", json={"event_id": sending.name, "type": TYPE, "data": data})
+    body = json.dumps(data).encode()
+    headers = {
+        "X-Hub-Signature-256": f"sha256={hex_mac(SECRET, body)}",
+        "X-Event-Id": sending.name,
+        "Content-Type": "application/json",
+    }
+    return await client.post(f"{url}/webhooks/{SOURCE}", content=body, headers=headers)

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 from collections.abc import AsyncIterator
+from contextlib import closing
 
 import pytest
 
@@ -36,7 +37,8 @@ async def test_no_request_of_twenty_thousand_is_answered_5xx_or_otherwise_than_d
 
 async def _fuzz(service: RunningService, *, at_least: int, per_round: int) -> None:
     def run() -> Found:
-        return Fuzz(f"http://{LOOPBACK}:{service.api.port}").run(at_least=at_least, per_round=per_round)
+        with closing(Fuzz(f"http://{LOOPBACK}:{service.api.port}")) as fuzz:
+            return fuzz.run(at_least=at_least, per_round=per_round)
 
     found = await asyncio.to_thread(run)
     print(f"\n{found}")

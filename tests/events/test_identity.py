@@ -13,6 +13,7 @@ from temporalio.client import Client
 from activity_core.dev.ports import LOOPBACK
 from tests.checker import broken
 from tests.domain.webhooks.support import hex_mac
+from tests.spine.proxy import wire
 from tests.spine.support import Json, create, ended_runs, event_activity, items, unique
 from tests.stack import RunningService, Servers, eventually, settings_for, start_service, stop_service
 
@@ -91,7 +92,32 @@ async def test_r27_two_sources_that_send_the_same_id_are_two_events_and_two_runs
 
 
 @pytest.mark.fault
-async def test_r26_one_of_two_starts_that_fails_is_made_up_for_and_both_ran_once(
+async def test_r26_when_temporal_refuses_the_second_of_two_starts_both_run_once_in_the_end(servers: Servers) -> None:
+    """Whoever tries to start the second's run loses the connection, again and again, until that is over."""
+    url = await servers.migrated_database()
+    event_type = f"two.t{uuid4().hex[:8]}"
+    async with wire(servers.temporal.address) as to_temporal:
+        running = await start_service(settings_for(servers, url) | {"TEMPORAL_ADDRESS": to_temporal.url})
+        try:
+            first, second = [await create(running.client, event_activity(event_type)) for _ in range(2)]
+            to_temporal.refuse(f"activity-{second['id']}:{event_type}")
+            event = {"event_id": event_type, "type": event_type, "data": {"n": 1}}
+            assert (await running.client.post("/v1/events", json=event)).status_code == 202
+            await ended_runs(running.client, first, 1, within=60)
+            await eventually(lambda: to_temporal.cuts >= 2, within=60, what="the second start was refused twice")
+            (row,) = await items(running.client, "/v1/occurrences", activity=second["id"])
+            assert row["outcome"] == "waiting"
+            to_temporal.relent()
+            (run,) = await ended_runs(running.client, second, 1, within=90)
+            assert (run["event_id"], run["status"]) == (event_type, "completed")
+            await ended_runs(running.client, first, 1)
+            assert await broken(url) == {}
+        finally:
+            await stop_service(running)
+
+
+@pytest.mark.fault
+async def test_r26_a_start_whose_workflow_was_terminated_before_it_began_is_a_run_to_be_run_again(
     service: RunningService, temporal_client: Client
 ) -> None:
     """The second activity's workflow ID is taken by a workflow that ended without a run, as after a botched repair."""

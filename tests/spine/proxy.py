@@ -1,5 +1,5 @@
-"""A wire between a process of ours and Postgres that can be cut: before a statement arrives, or after it was done and
-before its answer is back. The second is what a sender can't tell from the first (R25)."""
+"""A wire between a process of ours and Postgres or Temporal that can be cut: before a statement arrives, or after it was
+done and before its answer is back. The second is what a sender can't tell from the first (R25)."""
 
 import asyncio
 import re
@@ -12,16 +12,18 @@ READY_FOR_QUERY = b"Z\x00\x00\x00\x05"
 
 
 class Wire:
-    """`url`: where to connect instead. `cut` is armed with a piece of text; whoever sends it next loses the connection."""
+    """`url`: where to connect instead of `url`. `arm` it with a piece of text: whoever sends that next loses the connection,
+    and with `refuse` whoever sends it until `relent`."""
 
-    def __init__(self, database_url: str) -> None:
-        found = re.fullmatch(r"(.*@127\.0\.0\.1):(\d+)(/.*)", database_url)
+    def __init__(self, url: str) -> None:
+        found = re.fullmatch(r"(.*127\.0\.0\.1):(\d+)(.*)", url)
         assert found is not None
         self._target = int(found[2])
         self._front, self._back = found[1], found[3]
         self._server: asyncio.Server | None = None
         self._open: set[asyncio.StreamWriter] = set()
         self._armed: tuple[bytes, When] | None = None
+        self._refused: bytes | None = None
         self.port = 0
         self.cuts = 0
 
@@ -44,6 +46,12 @@ class Wire:
     def arm(self, marker: str, when: When) -> None:
         self._armed = (marker.encode(), when)
 
+    def refuse(self, marker: str) -> None:
+        self._refused = marker.encode()
+
+    def relent(self) -> None:
+        self._refused = None
+
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         back_reader, back_writer = await asyncio.open_connection("127.0.0.1", self._target)
         self._open |= {writer, back_writer}
@@ -51,6 +59,9 @@ class Wire:
 
         async def there() -> None:
             while data := await reader.read(65_536):
+                if self._refused is not None and self._refused in data:
+                    self.cuts += 1
+                    return
                 if self._armed is not None and self._armed[0] in data:
                     when, self._armed = self._armed[1], None
                     self.cuts += 1
@@ -80,8 +91,9 @@ class Wire:
 
 
 @asynccontextmanager
-async def wire(database_url: str) -> AsyncIterator[Wire]:
-    made = Wire(database_url)
+async def wire(url: str) -> AsyncIterator[Wire]:
+    """To a database, by its URL, or to Temporal, by its address."""
+    made = Wire(url)
     await made.connect()
     try:
         yield made

@@ -34,13 +34,20 @@ _ACCEPTED = {
         "conflict": {"type": "boolean", "description": "The id was there with other content, which stands"},
     },
 }
+_CHALLENGE = {
+    "type": "object",
+    "title": "SlackChallenge",
+    "required": ["challenge"],
+    "properties": {"challenge": {"type": "string"}},
+    "additionalProperties": False,
+}
 _DOCS: dict[str, Any] = {
     "requestBody": {"required": False, "content": {"*/*": {"schema": {}}}},
     "responses": {
         "202": {"description": "Committed", "content": {"application/json": {"schema": _ACCEPTED}}},
         "200": {
             "description": "It was there already, or this was a handshake",
-            "content": {"application/json": {"schema": {"oneOf": [_ACCEPTED, {"type": "object"}]}}},
+            "content": {"application/json": {"schema": {"oneOf": [_ACCEPTED, _CHALLENGE]}}},
         },
     },
 }
@@ -66,7 +73,7 @@ async def receive_webhook(source: str, request: Request) -> Response:
     return _response(answer)
 
 
-@router.options("/{source}", response_model=None)
+@router.options("/{source}", response_class=Response)
 async def validate_webhook(source: str, request: Request) -> Response:
     """CloudEvents abuse protection: a sender asks whether its events are welcome here."""
     services: Services = request.app.state.services
