@@ -5,7 +5,7 @@ a redelivery decides under the current revision.
 """
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -24,7 +24,7 @@ from activity_core.services.holds import Hold
 from activity_core.services.placing import NEVER, NO_RULES, Draft, new_id, write_drafts
 from activity_core.services.runs import event_scope
 from activity_core.store import activities, events, ledger, trigger_state
-from activity_core.store.activities import Candidate
+from activity_core.store.activities import Candidate, Subscription
 from activity_core.store.database import Connection, Database
 from activity_core.store.events import EventRecord
 from activity_core.store.ledger import OccurrenceRecord
@@ -91,10 +91,8 @@ class Routing:
         if not batch:
             return
         matches: list[Match] = []
-        for event in batch:
-            # a replay asks what the definitions of today make of it
-            at = ALWAYS if event.route_as == "replay" else event.accepted_at
-            for candidate in await activities.candidates(connection, matching_patterns(event.type), at):
+        for event, candidates in await _candidates(connection, batch):
+            for candidate in candidates:
                 match = await self._match(connection, event, candidate)
                 if match is not None:
                     matches.append(match)
@@ -223,6 +221,24 @@ class Routing:
             return match
         now = await self._decide(connection, match.event, match.activity_id, state.revision)
         return replace(match, decision=now) if now.outcome == "disabled" else match
+
+
+async def _candidates(
+    connection: Connection, batch: Sequence[EventRecord]
+) -> list[tuple[EventRecord, Iterable[Candidate]]]:
+    """Each event with those whose type pattern matches, asked for the batch at once."""
+    # a replay asks what the definitions of today make of it
+    ats = [ALWAYS if event.route_as == "replay" else event.accepted_at for event in batch]
+    patterns = {event.type: matching_patterns(event.type) for event in batch}
+    by_pattern: dict[str, list[Subscription]] = {}
+    wanted = {pattern for matching in patterns.values() for pattern in matching}
+    for subscription in await activities.subscriptions(connection, wanted, min(ats), max(ats)):
+        by_pattern.setdefault(subscription.pattern, []).append(subscription)
+    found: list[tuple[EventRecord, Iterable[Candidate]]] = []
+    for event, at in zip(batch, ats, strict=True):
+        subscribed = (s for pattern in patterns[event.type] for s in by_pattern.get(pattern, ()))
+        found.append((event, dict.fromkeys(s.candidate for s in subscribed if s.in_force_at(at))))
+    return found
 
 
 def decide(activity: Activity, event: EventRecord, activity_id: uuid.UUID) -> Decision:

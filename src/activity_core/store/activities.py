@@ -1,7 +1,7 @@
 """Activities, their revisions, and the index by event type."""
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -206,20 +206,43 @@ async def revisions(connection: Connection, activity_id: uuid.UUID) -> list[Revi
     return [RevisionRecord(*row) for row in await connection.execute(query)]
 
 
-_CANDIDATES = text(
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    pattern: str
+    candidate: Candidate
+    in_force_from: datetime
+    in_force_until: datetime | None
+
+    def in_force_at(self, at: datetime) -> bool:
+        return self.in_force_from <= at and (self.in_force_until is None or at < self.in_force_until)
+
+
+_SUBSCRIPTIONS = text(
     """
-    SELECT DISTINCT s.activity_id, s.revision
+    SELECT s.pattern, s.activity_id, s.revision, s.in_force_from, s.in_force_until
     FROM event_subscriptions s
     WHERE s.pattern = ANY(:patterns)
-      AND s.in_force_from <= :at AND (s.in_force_until IS NULL OR s.in_force_until > :at)
+      AND s.in_force_from <= :last AND (s.in_force_until IS NULL OR s.in_force_until > :first)
     """
 )
 
 
+async def subscriptions(
+    connection: Connection, patterns: Iterable[str], first: datetime, last: datetime
+) -> list[Subscription]:
+    """Those to any of the patterns that were in force at some time from `first` to `last`; primary key of
+    event_subscriptions (pattern first)."""
+    rows = await connection.execute(_SUBSCRIPTIONS, {"patterns": sorted(patterns), "first": first, "last": last})
+    return [
+        Subscription(row.pattern, Candidate(row.activity_id, row.revision), row.in_force_from, row.in_force_until)
+        for row in rows
+    ]
+
+
 async def candidates(connection: Connection, patterns: Sequence[str], at: datetime) -> list[Candidate]:
-    """Who subscribes to any of the patterns at that instant; primary key of event_subscriptions (pattern first)."""
-    rows = await connection.execute(_CANDIDATES, {"patterns": list(patterns), "at": at})
-    return [Candidate(*row) for row in rows]
+    """Who subscribes to any of the patterns at that instant."""
+    found = await subscriptions(connection, patterns, at, at)
+    return list(dict.fromkeys(subscription.candidate for subscription in found))
 
 
 async def revision_at(connection: Connection, activity_id: uuid.UUID, at: datetime) -> RevisionRecord | None:
