@@ -194,6 +194,27 @@ async def test_a_change_is_seen_by_another_process_within_seconds(api: Api, api_
         assert (await post(other, name, signed(SENDER), SENDER.body)).status_code == 401
 
 
+async def test_a_new_source_and_a_new_secret_are_taken_by_another_process_at_once(
+    api: Api, api_settings: Settings
+) -> None:
+    name = slug()
+    async with application(api_settings) as other:
+        assert (await post(other, name, signed(SENDER), SENDER.body)).status_code == 404
+        sources: Sources = other.app.state.services.sources
+
+        def a_moment_later() -> None:
+            at, live = sources._live[name]
+            sources._live[name] = (at - 0.3, live)
+
+        a_moment_later()
+        await api.http.post("/v1/apply", json={"documents": [{"kind": "Source", **document(SENDER, name)}]})
+        assert (await post(other, name, signed(SENDER), SENDER.body)).status_code == 202
+        a_moment_later()
+        new = document(SENDER, name, secrets=["brand-new"])
+        await api.http.post("/v1/apply", json={"documents": [{"kind": "Source", **new}]})
+        assert (await post(other, name, signed(SENDER, secret="brand-new"), SENDER.body)).status_code == 200
+
+
 async def test_the_description_has_the_document(api: Api) -> None:
     schemas = (await api.http.get("/openapi.json")).json()["components"]["schemas"]
     assert {"slug", "scheme"} == set(schemas["Source"]["required"])

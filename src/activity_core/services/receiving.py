@@ -17,7 +17,7 @@ from activity_core.errors import ActivityCoreError, InvalidInputError, NotFoundE
 from activity_core.services.accept import Accepted, Acceptor, Cause, ContentConflictError
 from activity_core.services.receipts import Receipts
 from activity_core.services.sns import SnsCertificates
-from activity_core.services.sources import LiveSource, Sources
+from activity_core.services.sources import RELOAD_SECONDS, LiveSource, Sources
 from activity_core.store import events
 from activity_core.store.database import Database
 from activity_core.store.receipts import NewReceipt
@@ -62,7 +62,7 @@ class Receiving:
 
     async def source(self, slug: str) -> LiveSource:
         """Raises NotFoundError, and UnavailableError when its secrets can't be had."""
-        live = await self._sources.live(slug)
+        live = await self._sources.live(slug) or await self._sources.live(slug, at_most=RELOAD_SECONDS)
         if live is None:
             raise NotFoundError(f"there is no source '{slug[:100]}'; PUT /v1/sources/{{slug}} makes one")
         return live
@@ -75,7 +75,7 @@ class Receiving:
         judged: Delivery | Answer | None = None
         try:
             self._rates.take(live)
-            judged = await self._judge(live, request)
+            live, judged = await self._judged(live, request)
             answer = await self._accept(live, judged, cause) if isinstance(judged, Delivery) else judged
         except ActivityCoreError as error:
             await self._note(live, request, request_id, judged, error)
@@ -94,6 +94,15 @@ class Receiving:
     async def refuse(self, live: LiveSource, request: WebhookRequest, *, request_id: str, refused: Refused) -> None:
         """Keep a receipt of a request whose body was not even read to its end."""
         await self._note(live, request, request_id, refused, refused)
+
+    async def _judged(self, live: LiveSource, request: WebhookRequest) -> tuple[LiveSource, Delivery | Reply | Refused]:
+        """A sender that uses a secret as soon as it was set must not be refused for what this process does not know yet."""
+        judged = await self._judge(live, request)
+        if isinstance(judged, Refused) and judged.family == "not_authentic":
+            newer = await self._sources.live(live.slug, at_most=RELOAD_SECONDS)
+            if newer is not None and newer != live:
+                return newer, await self._judge(newer, request)
+        return live, judged
 
     async def _judge(self, live: LiveSource, request: WebhookRequest) -> Delivery | Reply | Refused:
         scheme, trust = live.source.scheme, None

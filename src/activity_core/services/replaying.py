@@ -100,13 +100,17 @@ class _Count:
     async def add(self, ids: Sequence[uuid.UUID]) -> None:
         outcomes = await replays.outcomes(self._connection, ids)
         for event in await events.by_ids(self._connection, ids):
+            # what was never routed goes to all of them, see `replays.mark`
+            kept_back = event.quarantine_reason is not None or event.dead_letter_reason is not None
             for candidate in await self._candidates_of(event):
+                if not kept_back and self._only not in (None, candidate.activity_id):
+                    continue
                 await self._add(event, candidate, outcomes.get((candidate.activity_id, event.id)))
 
     async def _candidates_of(self, event: EventRecord) -> list[Candidate]:
         if event.type not in self._candidates:
             found = await activities.candidates(self._connection, matching_patterns(event.type), ALWAYS)
-            self._candidates[event.type] = [c for c in found if self._only in (None, c.activity_id)]
+            self._candidates[event.type] = found
         return self._candidates[event.type]
 
     async def _add(self, event: EventRecord, candidate: Candidate, outcome: str | None) -> None:

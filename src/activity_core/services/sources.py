@@ -26,6 +26,8 @@ from activity_core.store.sources import SecretRecord, SourceRecord
 
 # How long the door of a process may go by a source or a secret that was changed.
 LIVE_SECONDS = 2.0
+# Before a request is refused, it is looked again whether the source or its secrets are new: so often at most.
+RELOAD_SECONDS = 0.25
 MAX_LIVE = 1_000
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
@@ -269,14 +271,14 @@ class Sources:
         except SecretUnavailableError:
             return True
 
-    async def live(self, slug: str) -> LiveSource | None:
-        """What judges the requests of this source, at most two seconds old; None for one that is not there.
+    async def live(self, slug: str, *, at_most: float = LIVE_SECONDS) -> LiveSource | None:
+        """What judges the requests of this source, `at_most` so many seconds old; None for one that is not there.
 
         Raises UnavailableError, also when none of its secrets can be had.
         """
         now = time.monotonic()
         known = self._live.get(slug)
-        if known is not None and now - known[0] < LIVE_SECONDS:
+        if known is not None and now - known[0] < at_most:
             return known[1]
         async with self._database.read() as connection:
             record = await sources.by_slug(connection, slug)

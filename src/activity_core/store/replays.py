@@ -50,12 +50,15 @@ async def outcomes(connection: Connection, ids: Sequence[uuid.UUID]) -> dict[tup
 _MARK = text(
     """
     UPDATE events SET routed_at = NULL, route_attempts = 0, route_after = clock_timestamp(), dead_letter_reason = NULL,
-      quarantine_reason = NULL, route_as = 'replay', route_activity_id = :activity_id
+      quarantine_reason = NULL, route_as = 'replay',
+      route_activity_id = CASE WHEN quarantine_reason IS NULL AND dead_letter_reason IS NULL
+                          THEN CAST(:activity_id AS uuid) END
     WHERE id IN (SELECT id FROM events WHERE id = ANY(:ids) ORDER BY id FOR NO KEY UPDATE)
     """
 ).bindparams(bindparam("ids", type_=ARRAY(UUID())))
 
 
 async def mark(connection: Connection, chosen: Sequence[uuid.UUID], activity_id: uuid.UUID | None) -> None:
-    """Give them to the router."""
+    """Give them to the router, for one activity only or for all. What was never routed goes to all: it is kept back no
+    longer, and nobody would route it for the others."""
     await connection.execute(_MARK, {"ids": list(chosen), "activity_id": activity_id})
