@@ -297,6 +297,13 @@ async def test_a_source_over_its_rate_is_told_when_to_come_back_and_others_are_n
     assert len(kept) == len(refused)
 
 
+@pytest.mark.parametrize("name", ["%00", "a%00b", "A", "%ED%A0%80", "x" * 300, "%27"])
+@pytest.mark.parametrize("method", ["POST", "OPTIONS"])
+async def test_what_no_source_can_be_called_is_not_found(api: Api, name: str, method: str) -> None:
+    answer = await api.http.request(method, f"/v1/webhooks/{name}", content=b"{}")
+    assert answer.status_code == 404, answer.text
+
+
 async def test_an_unknown_source_is_not_found_and_a_deleted_one_no_more(api: Api) -> None:
     assert (await api.http.post("/v1/webhooks/nobody", content=b"{}")).status_code == 404
     sender, name = BY_NAME["bearer"], slug("gone")

@@ -7,6 +7,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from activity_core.domain import ids
 from activity_core.domain.envelopes import Envelope
 from activity_core.domain.webhooks import handshakes, receiving
 from activity_core.domain.webhooks.handshakes import ConfirmSubscription, Reply
@@ -62,9 +63,15 @@ class Receiving:
 
     async def source(self, slug: str) -> LiveSource:
         """Raises NotFoundError, and UnavailableError when its secrets can't be had."""
+        missing = NotFoundError(f"there is no source '{slug[:100]}'; PUT /v1/sources/{{slug}} makes one")
+        try:
+            # what no source can be called is not looked up: Postgres can't even read all of it
+            ids.check_slug(slug)
+        except ids.IdError:
+            raise missing from None
         live = await self._sources.live(slug) or await self._sources.live(slug, at_most=RELOAD_SECONDS)
         if live is None:
-            raise NotFoundError(f"there is no source '{slug[:100]}'; PUT /v1/sources/{{slug}} makes one")
+            raise missing
         return live
 
     async def receive(
