@@ -1,5 +1,7 @@
 """Settings: read from `ACTIVITY_CORE_*`, told by the variable's name when wrong, never showing a value that may be secret."""
 
+import base64
+
 import pytest
 
 from activity_core.errors import ConfigurationError
@@ -39,6 +41,16 @@ def test_each_spelling_of_the_database_url_gives_both_forms(given: pytest.Monkey
     assert settings.asyncpg_url == "postgresql://user:hunter2@db/name?ssl=require"
 
 
+def test_encryption_keys_are_read_in_their_order_and_not_shown(given: pytest.MonkeyPatch) -> None:
+    first, second = (base64.b64encode(bytes([n]) * 32).decode() for n in (1, 2))
+    given.setenv("ACTIVITY_CORE_ENCRYPTION_KEYS", f"{first}, {second}")
+    settings = load_settings()
+    assert settings.encryption_key_bytes == (b"\x01" * 32, b"\x02" * 32)
+    assert first not in repr(settings)
+    given.setenv("ACTIVITY_CORE_ENCRYPTION_KEYS", "")
+    assert load_settings().encryption_key_bytes == ()
+
+
 def test_settings_are_frozen_and_show_no_secret(given: pytest.MonkeyPatch) -> None:
     given.setenv("ACTIVITY_CORE_TEMPORAL_API_KEY", "s3cret")
     settings = load_settings()
@@ -59,7 +71,15 @@ def test_all_missing_variables_are_named_at_once(given: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("DATABASE_URL", "mysql://root:hunter2@db/name"), ("API_PORT", "hunter2"), ("LOG_FORMAT", "hunter2")],
+    [
+        ("DATABASE_URL", "mysql://root:hunter2@db/name"),
+        ("API_PORT", "hunter2"),
+        ("LOG_FORMAT", "hunter2"),
+        ("ENCRYPTION_KEYS", "hunter2"),
+        ("ENCRYPTION_KEYS", "hunter2hunter2hunter2hunter2hunter2hunter2"),
+        ("ENCRYPTION_KEYS", "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=,hunter2"),
+        ("ENCRYPTION_KEYS", "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=,"),
+    ],
 )
 def test_a_wrong_variable_is_named_without_its_value(given: pytest.MonkeyPatch, name: str, value: str) -> None:
     given.setenv(f"ACTIVITY_CORE_{name}", value)

@@ -299,6 +299,32 @@ def test_sources_are_listed_with_what_troubles_them(call: Call, api: Script) -> 
     assert ended.err == "warning: github: the secret GITHUB is not set\n"
 
 
+def test_a_source_is_shown_as_a_document_with_its_secrets_told_apart(call: Call, api: Script) -> None:
+    source = {
+        "id": "550e8400-e29b-41d4-a716-446655440000",
+        "slug": "hub",
+        "secrets": [{"name": "HUB", "fingerprint": "0123abcd"}, {"name": None, "fingerprint": "4567abcd"}],
+        "trouble": ["the secret HUB is not set"],
+        "revision": 2,
+        "webhook_path": "/v1/webhooks/hub",
+        "spec": {
+            "rate_per_second": 5,
+            "type": [{"header": "X-Type"}],
+            "slug": "hub",
+            "scheme": "github",
+            "kind": "Source",
+        },
+    }
+    api.on("GET", "/v1/sources/hub", 200, source)
+    ended = call("sources", "get", "hub")
+    assert ended.out.splitlines() == [
+        "# id 550e8400-e29b-41d4-a716-446655440000, revision 2, webhooks to /v1/webhooks/hub",
+        "# secrets, which stay when this is applied: HUB, sealed 4567abcd",
+        *("kind: Source", "slug: hub", "type:", "  - header: X-Type", "scheme: github", "rate_per_second: 5"),
+    ]
+    assert ended.err == "warning: hub: the secret HUB is not set\n"
+
+
 def test_requests_of_a_source_are_listed_with_what_became_of_them(call: Call, api: Script) -> None:
     request = {
         "received_at": "2026-03-01T09:00:00.5+00:00",
@@ -327,6 +353,7 @@ def test_requests_of_a_source_are_listed_with_what_became_of_them(call: Call, ap
         (["events", "types", "list"], "GET", "/v1/events/types"),
         (["events", "types", "put", "a.b", "-f", "context.yaml"], "PUT", "/v1/events/types/a.b"),
         (["sources", "list"], "GET", "/v1/sources"),
+        (["sources", "get", "github"], "GET", "/v1/sources/github"),
         (["sources", "requests", "github"], "GET", "/v1/sources/github/requests"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

@@ -77,6 +77,7 @@ def test_version_is_that_of_the_package(call: Call) -> None:
         ["freeze", "thaw"],
         ["events", "test", "digest"],
         ["events", "types", "put", "order.paid"],
+        ["sources", "get"],
         ["sources", "requests"],
     ],
 )

@@ -10,6 +10,7 @@ import pytest
 
 DATABASE_URL = "postgresql://writer:pass+word/%40secret@db.example:5432/app"
 API_KEY = "temporal-key-0123456789"
+KEYS = ["a" * 43 + "=", "b" * 42 + "A="]
 
 PROGRAM = f"""
 import logging, sys, uuid, warnings
@@ -32,7 +33,7 @@ info = {{"workflow_id": "task-1", "attempt": 3, "namespace": "default"}}
 logging.getLogger("temporalio.activity").warning(
     f"Completing activity as failed ({{info}})", extra={{"temporal_activity": info, "headers": "Bearer abcdef"}}
 )
-log.info("key.used", header="Bearer {API_KEY}")
+log.info("key.used", header="Bearer {API_KEY}", keys="{KEYS[1]} {KEYS[0]}")
 warnings.warn("old thing", stacklevel=1)
 try:
     password = "local-variable"
@@ -50,6 +51,7 @@ def _written(log_format: str) -> str:
         "ACTIVITY_CORE_DATABASE_URL": DATABASE_URL,
         "ACTIVITY_CORE_TEMPORAL_ADDRESS": "127.0.0.1:7233",
         "ACTIVITY_CORE_TEMPORAL_API_KEY": API_KEY,
+        "ACTIVITY_CORE_ENCRYPTION_KEYS": ", ".join(KEYS),
     }
     ended = subprocess.run(
         [sys.executable, "-c", PROGRAM, log_format], env=environment, capture_output=True, text=True, check=True
@@ -105,7 +107,7 @@ def test_bug_keeps_its_traceback(lines: list[dict[str, Any]]) -> None:
 def test_i12_no_secret_in_any_line(log_format: str) -> None:
     text = _written(log_format)
     assert "database.gone" in text
-    for secret in ("pass+word", "%40secret", API_KEY, "hunter2", "secret-path", "local-variable\n", "abcdef"):
+    for secret in ("pass+word", "%40secret", API_KEY, *KEYS, "hunter2", "secret-path", "local-variable\n", "abcdef"):
         assert secret not in text.replace('password = "local-variable"', "")
     # the rest of the address stays: it says which server is gone
     assert "db.example:5432" in text

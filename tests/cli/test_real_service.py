@@ -1,6 +1,7 @@
 """The README's tour with the examples, against a running service."""
 
 import asyncio
+import base64
 import json
 import os
 import subprocess
@@ -51,6 +52,12 @@ class Tour:
 
     async def json(self, *arguments: str) -> Any:
         return json.loads(await self.call(*arguments, "-o", "json"))
+
+
+@pytest.fixture(scope="module")
+def service_settings(service_settings: dict[str, str]) -> dict[str, str]:
+    """With a key, as `dev` makes one."""
+    return {**service_settings, "ENCRYPTION_KEYS": base64.b64encode(bytes(32)).decode()}
 
 
 @pytest.fixture
@@ -117,6 +124,34 @@ async def test_wrong_definitions_are_named_by_line_and_change_nothing(tour: Tour
     ]
     assert said.splitlines()[-1] == "Nothing was applied."
     assert "not_found" in await tour.call("get", "wrong", code=1)
+
+
+async def test_a_source_that_is_shown_and_applied_again_changes_nothing(
+    tour: Tour, running_service: RunningService
+) -> None:
+    (tour.directory / "shop.yaml").write_text(
+        "kind: Source\nslug: cli-shop\nscheme: hmac\nsecrets: [a-secret, '${ secret.NOT_SET_HERE }']\n"
+        "signature: {header: X-Shop, prefix: 'sha256='}\nid: {template: '${ data.id }-${ header[\"x-n\"] }'}\n"
+        "type: [{pointer: /kind}, {constant: shop.other}]\nrate_per_second: 50\n"
+    )
+    said = await tour.call("apply", "-f", "shop.yaml", code=1)
+    assert said.startswith("shop.yaml:4: /secrets/1: set ACTIVITY_CORE_SECRET_NOT_SET_HERE for the API")
+    text = (tour.directory / "shop.yaml").read_text()
+    (tour.directory / "shop.yaml").write_text(text.replace(", '${ secret.NOT_SET_HERE }'", ""))
+    assert "created" in await tour.call("apply", "-f", "shop.yaml", "--dry-run")
+    assert "created" in await tour.call("apply", "-f", "shop.yaml")
+    shown = await tour.call("sources", "get", "cli-shop")
+    assert "a-secret" not in shown
+    (tour.directory / "again.yaml").write_text(shown)
+    for file in ("again.yaml", "shop.yaml"):
+        assert "unchanged" in await tour.call("apply", "-f", file)
+    assert len((await tour.json("sources", "get", "cli-shop"))["secrets"]) == 1
+    assert "cli-shop" in await tour.call("sources", "list")
+    told = {"X-Shop": "a-secret", "Authorization": "Bearer a-secret"}
+    refused = await running_service.client.post("/v1/webhooks/cli-shop?key=a-secret", content=b"{}", headers=told)
+    assert refused.status_code == 401
+    for process in (running_service.api, running_service.router, running_service.worker):
+        assert "a-secret" not in process.text
 
 
 async def test_an_event_is_tried_kept_back_and_let_through(tour: Tour) -> None:

@@ -30,6 +30,9 @@ async def test_the_whole_stack_serves_and_survives_kill_9_of_everything(start: S
             assert answer.status_code == 200, what
         ready = await client.get(_address(run, "API").replace("/v1", "/readyz"))
         assert ready.status_code == 200
+        path = _address(run, "API") + "/sources/kept"
+        source = {"slug": "kept", "scheme": "bearer", "secrets": ["a-secret"]}
+        assert (await client.put(path, json=source)).status_code == 201
     await run.execute("CREATE TABLE mark AS SELECT 'kept' AS word")
 
     os.kill(run.child.pid, signal.SIGKILL)
@@ -42,6 +45,13 @@ async def test_the_whole_stack_serves_and_survives_kill_9_of_everything(start: S
     again = await start(real=True)
     await again.until_ready()
     assert await again.execute("SELECT word FROM mark") == "kept"
+    async with httpx.AsyncClient(trust_env=False) as client:
+        # the key is where it was
+        assert (await client.get(_address(again, "API") + "/sources/kept")).json()["trouble"] == []
+        sent = await client.post(
+            _address(again, "API") + "/webhooks/kept", headers={"Authorization": "Bearer a-secret"}, content=b"{}"
+        )
+        assert sent.status_code == 202
     assert await again.stop(signal.SIGTERM) == 0
     assert not processes_of(data_dir)
     assert "Traceback" not in run.text + again.text

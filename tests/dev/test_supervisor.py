@@ -75,7 +75,14 @@ async def test_a_signal_ends_everything_in_order_and_the_state_survives(start: S
 
 async def test_files_with_data_or_secrets_are_for_the_owner_only(start: Start, data_dir: Path) -> None:
     run = await _ready(start)
-    for name in ("postgres.password", "dev.env", "temporal.db", "logs/postgres.log", "logs/temporal.log"):
+    for name in (
+        "postgres.password",
+        "encryption-key",
+        "dev.env",
+        "temporal.db",
+        "logs/postgres.log",
+        "logs/temporal.log",
+    ):
         assert (data_dir / name).stat().st_mode & 0o077 == 0, name
     assert run.settings()["DATABASE_URL"] not in run.text
     assert await run.stop() == 0

@@ -31,7 +31,7 @@ FIELD_ORDER = (
     *("api_version", "kind", "slug", "name", "id", "task_type", "description", "owner", "labels", "enabled", "type"),
     *("trigger", "cron", "every_seconds", "anchor", "at", "timezone", "start_at", "end_at", "jitter_seconds"),
     *("misfire_policy", "misfire_grace_seconds", "catchup_limit", "overlap_policy", "late_after_seconds"),
-    *("event_types", "filter", "context"),
+    *("event_types", "filter", "context", "scheme", "signature", "credential", "topics"),
     *("url", "query", "timeout_seconds", "on_error", "rules", "tasks", "when", "reason", "for_each", "in", "consumer"),
     "params",
 )
@@ -221,8 +221,9 @@ def _short(text: str) -> str:
     return text if len(text) <= MAX_NOTE else text[: MAX_NOTE - 1] + "…"
 
 
-def _show(activity: Mapping[str, Any]) -> None:
-    # here and not above: only this command writes YAML
+def yaml_of(spec: Mapping[str, Any]) -> str:
+    """A document as people write it, to be applied again."""
+    # here and not above: hardly a command writes YAML
     import io
 
     from ruamel.yaml import YAML
@@ -233,7 +234,11 @@ def _show(activity: Mapping[str, Any]) -> None:
     yaml.width = 100
     yaml.indent(mapping=2, sequence=4, offset=2)
     text = io.StringIO()
-    yaml.dump(_in_order(activity["spec"]), text)
+    yaml.dump(_in_order(spec), text)
+    return text.getvalue().rstrip()
+
+
+def _show(activity: Mapping[str, Any]) -> None:
     schedule = activity.get("schedule") or {}
     say(f"# id {activity['id']}, revision {activity['revision']}, schedule {schedule.get('sync') or 'none'}")
     state = activity["state"]
@@ -243,7 +248,7 @@ def _show(activity: Mapping[str, Any]) -> None:
         say(f"# paused since {instant(state.get('paused_at'))}{until}{because}")
     if freezes := state.get("freezes"):
         say(f"# frozen by {', '.join(freezes)}")
-    typer.echo(text.getvalue().rstrip())
+    typer.echo(yaml_of(activity["spec"]))
 
 
 def _in_order(value: Any) -> Any:

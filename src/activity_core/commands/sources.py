@@ -1,13 +1,14 @@
 """Commands about sources: which senders of webhooks there are, and what became of their requests."""
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import typer
 
 from activity_core.commands.api import Api
-from activity_core.commands.definitions import more
+from activity_core.commands.definitions import more, yaml_of
 from activity_core.commands.options import DEFAULT_API_URL, ApiUrl, CursorOption, From, Limit, Output, OutputAs, To
-from activity_core.commands.render import amount, instant, note, table
+from activity_core.commands.render import amount, instant, note, say, table
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
@@ -21,6 +22,7 @@ def sources() -> None:
     \b
     Example:
       activity-core sources list
+      activity-core sources get github > github.yaml
       activity-core sources requests github --result rejected
     """
 
@@ -54,9 +56,39 @@ def list_sources(
     ]
     table(("slug", "scheme", "secrets", "revision", "webhooks"), rows, empty="No sources.")
     for item in answer.items:
-        for trouble in item["trouble"]:
-            note(f"warning: {item['slug']}: {trouble}")
+        _tell_trouble(item)
     more(answer.json)
+
+
+@app.command("get")
+def get_source(
+    slug: Annotated[str, typer.Argument(metavar="SLUG", help="Of the source.")],
+    api_url: ApiUrl = DEFAULT_API_URL,
+    output: OutputAs = Output.TABLE,
+) -> None:
+    """Show the document of a source.
+
+    As YAML that can be applied again. Its secrets are not in it, and stay as they are when it is applied.
+
+    \b
+    Example:
+      activity-core sources get github > github.yaml
+    """
+    answer = Api(api_url).get("sources", slug)
+    if output is Output.JSON:
+        typer.echo(answer.body)
+        return
+    source = answer.json
+    secrets = ", ".join(secret["name"] or f"sealed {secret['fingerprint']}" for secret in source["secrets"])
+    say(f"# id {source['id']}, revision {source['revision']}, webhooks to {source['webhook_path']}")
+    say(f"# secrets, which stay when this is applied: {secrets or 'none'}")
+    typer.echo(yaml_of(source["spec"]))
+    _tell_trouble(source)
+
+
+def _tell_trouble(source: Mapping[str, Any]) -> None:
+    for trouble in source["trouble"]:
+        note(f"warning: {source['slug']}: {trouble}")
 
 
 @app.command()

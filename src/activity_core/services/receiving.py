@@ -17,6 +17,7 @@ from activity_core.domain.webhooks.sns import Sns
 from activity_core.errors import ActivityCoreError, InvalidInputError, NotFoundError, OverloadedError
 from activity_core.services.accept import Accepted, Acceptor, Cause, ContentConflictError
 from activity_core.services.receipts import Receipts
+from activity_core.services.secrets import SecretUnavailableError
 from activity_core.services.sns import SnsCertificates
 from activity_core.services.sources import RELOAD_SECONDS, LiveSource, Sources
 from activity_core.store import events
@@ -62,7 +63,7 @@ class Receiving:
         self._rates = _Rates()
 
     async def source(self, slug: str) -> LiveSource:
-        """Raises NotFoundError, and UnavailableError when its secrets can't be had."""
+        """Raises NotFoundError and UnavailableError."""
         missing = NotFoundError(f"there is no source '{slug[:100]}'; PUT /v1/sources/{{slug}} makes one")
         try:
             # what no source can be called is not looked up: Postgres can't even read all of it
@@ -108,7 +109,10 @@ class Receiving:
         if isinstance(judged, Refused) and judged.family == "not_authentic":
             newer = await self._sources.live(live.slug, at_most=RELOAD_SECONDS)
             if newer is not None and newer != live:
-                return newer, await self._judge(newer, request)
+                live, judged = newer, await self._judge(newer, request)
+        if live.lacks_secrets and isinstance(judged, Refused) and judged.reason_code in ("no_secret", "bad_signature"):
+            # not a 401, after which some senders never come again
+            raise SecretUnavailableError(f"a secret of this source can't be had; GET /v1/sources/{live.slug} says why")
         return live, judged
 
     async def _judge(self, live: LiveSource, request: WebhookRequest) -> Delivery | Reply | Refused:

@@ -53,7 +53,8 @@ class Secrets:
             return given or None
         try:
             with (self._directory / name).open(encoding="utf-8") as file:
-                return file.read(MAX_SECRET_BYTES).strip() or None
+                # one more than may be, so that a longer one is told and not cut
+                return file.read(MAX_SECRET_BYTES + 1).strip() or None
         except (OSError, UnicodeDecodeError):
             return None
 
@@ -77,6 +78,11 @@ class Secrets:
             raise SecretUnavailableError(
                 f"no key in {PREFIX}ENCRYPTION_KEYS opens this secret; add the one that sealed it, or set the secret anew"
             ) from None
+
+    def is_current(self, sealed: bytes) -> bool:
+        """Whether the first key sealed it, so that the others may go."""
+        start = len(VERSION)
+        return self._sealing is None or sealed[start : start + KEY_ID_BYTES] == self._sealing[0]
 
     def fingerprint(self, secret: str) -> str:
         """Eight hex digits that tell secrets apart, and say nothing of them to who has no key."""

@@ -4,7 +4,7 @@ import time
 import uuid
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -14,9 +14,11 @@ from activity_core.domain.json_values import JsonValue
 from activity_core.domain.reading import read_source
 from activity_core.domain.webhooks import presets
 from activity_core.domain.webhooks.document import Source, compile_source, named_secret
+from activity_core.domain.webhooks.schemes import SchemeError, SharedSecret, check_secret
+from activity_core.domain.webhooks.sns import Sns
 from activity_core.errors import Fault, InvalidInputError, NotFoundError, RevisionMismatchError
 from activity_core.services.activities import as_sent
-from activity_core.services.secrets import HOW_TO_NAME, Secrets, SecretUnavailableError
+from activity_core.services.secrets import HOW_TO_NAME, MAX_SECRET_BYTES, Secrets, SecretUnavailableError
 from activity_core.settings import PREFIX
 from activity_core.store import idempotency, receipts, sources
 from activity_core.store.database import Connection, Database
@@ -52,15 +54,17 @@ class SavedSource:
 
 @dataclass(frozen=True, slots=True)
 class LiveSource:
-    """What judges a request: `secrets` in clear and their ids, position by position."""
+    """What judges a request: `secrets` in clear and their ids, position by position. `lacks_secrets`: there are more, which
+    can't be had here, so that a request that none of these vouches for may be authentic all the same."""
 
     id: uuid.UUID
     slug: str
     source: presets.Source
-    secrets: tuple[str, ...]
+    secrets: tuple[str, ...] = field(repr=False)
     secret_ids: tuple[uuid.UUID, ...]
     rate_per_second: int | None
     allowed_origins: tuple[str, ...]
+    lacks_secrets: bool = False
 
 
 async def put(
@@ -72,7 +76,11 @@ async def put(
     if_match: int | None = None,
     create_only: bool = False,
 ) -> SavedSource:
-    """Create the source of this document or replace the one with its slug. The caller commits."""
+    """Create the source of this document or replace the one with its slug. The caller commits.
+
+    Secrets that stay are sealed with the first key, whichever sealed them before: so keys are rotated by documents
+    without secrets too.
+    """
     document = read_source(value)
     if slug is not None and slug != document.slug:
         raise InvalidInputError([Fault("/slug", f"the path says '{slug}'; a slug never changes")])
@@ -90,7 +98,9 @@ async def put(
     if if_match is not None and if_match != record.revision:
         raise RevisionMismatchError(f"'{record.slug}' is at revision {record.revision}, not {if_match}")
     known = (await sources.secrets_of(connection, [record.id]))[record.id]
+    _check_kept(secrets, document, known)
     changed = await _save_secrets(connection, secrets, record.id, document, known)
+    await _reseal(connection, secrets, known)
     if record.spec == spec and not changed:
         return SavedSource(record, "unchanged")
     await sources.replace(connection, record, spec=spec, effective=effective)
@@ -104,16 +114,70 @@ def _without_secrets(value: dict[str, Any]) -> dict[str, Any]:
 def _check_usable(document: Source, secrets: Secrets) -> None:
     """Whether each secret can be had, or kept: what can't be used is refused when it is written, not at the first event."""
     faults = []
+    scheme = compile_source(document).scheme
     for place, secret in enumerate(document.secrets or ()):
         name = named_secret(secret.get_secret_value())
+        found = None if name is None else secrets.named(name)
         if name is None and not secrets.can_seal:
             message = f"a secret can't be stored without a key: set {PREFIX}ENCRYPTION_KEYS, {HOW_TO_NAME}"
             faults.append(Fault(f"/secrets/{place}", message))
-        elif name is not None and secrets.named(name) is None:
+        elif name is not None and found is None:
             message = f"set {PREFIX}SECRET_{name} for the API (or the file {name} in {PREFIX}SECRETS_DIR) first"
             faults.append(Fault(f"/secrets/{place}", message))
+        elif wrong := _unsuitable(scheme, found or secret.get_secret_value()):
+            faults.append(Fault(f"/secrets/{place}", f"what is set as {name}: {wrong}" if name else wrong))
     if faults:
         raise InvalidInputError(faults)
+
+
+def _check_kept(secrets: Secrets, document: Source, known: Sequence[SecretRecord]) -> None:
+    """Secrets that stay were written for the scheme of before."""
+    if document.secrets is not None:
+        return
+    scheme = compile_source(document).scheme
+    for record in known:
+        try:
+            wrong = _unsuitable(scheme, _clear(secrets, record))
+        except SecretUnavailableError:
+            continue
+        if wrong:
+            message = f"secret {record.fingerprint}, which would stay: {wrong}; write the secrets, or [] for none"
+            raise InvalidInputError([Fault("/secrets", message)])
+
+
+def _unsuitable(scheme: SharedSecret | Sns, secret: str) -> str | None:
+    """Why this scheme can't use it."""
+    if isinstance(scheme, Sns):
+        return "SNS signs with a certificate"
+    if len(secret.encode()) > MAX_SECRET_BYTES:
+        return f"a secret has {MAX_SECRET_BYTES} bytes at most"
+    try:
+        check_secret(scheme, secret)
+    except SchemeError as error:
+        return str(error)
+    return None
+
+
+def _clear(secrets: Secrets, record: SecretRecord) -> str:
+    """Raises SecretUnavailableError."""
+    if record.name is None:
+        return secrets.open(record.sealed or b"", str(record.source_id))
+    found = secrets.named(record.name)
+    if found is None:
+        raise SecretUnavailableError(f"{PREFIX}SECRET_{record.name} is not set")
+    return found
+
+
+async def _reseal(connection: Connection, secrets: Secrets, known: Sequence[SecretRecord]) -> None:
+    for record in known:
+        if record.sealed is None or secrets.is_current(record.sealed):
+            continue
+        try:
+            text = _clear(secrets, record)
+        except SecretUnavailableError:
+            continue
+        sealed = secrets.seal(text, str(record.source_id))
+        await sources.reseal(connection, record.id, sealed, secrets.fingerprint(text))
 
 
 async def _save_secrets(
@@ -149,7 +213,7 @@ def _text_of(secrets: Secrets, record: SecretRecord) -> str | None:
     if record.name is not None:
         return f"${{ secret.{record.name} }}"
     try:
-        return secrets.open(record.sealed or b"", str(record.source_id))
+        return _clear(secrets, record)
     except SecretUnavailableError:
         return None
 
@@ -222,22 +286,20 @@ class Sources:
         return Page([self._status(record, known[record.id]) for record in found.items], found.next_cursor)
 
     def _status(self, record: SourceRecord, known: Sequence[SecretRecord]) -> SourceStatus:
-        trouble = []
+        scheme, trouble = compile_source(_stored(record)).scheme, []
         for secret in known:
             try:
-                self._clear(secret)
+                self._usable(secret, scheme)
             except SecretUnavailableError as error:
                 trouble.append(f"secret {secret.fingerprint}: {error.detail}")
         return SourceStatus(record, tuple(known), tuple(trouble))
 
-    def _clear(self, record: SecretRecord) -> str:
-        """Raises SecretUnavailableError."""
-        if record.name is None:
-            return self._secrets.open(record.sealed or b"", str(record.source_id))
-        found = self._secrets.named(record.name)
-        if found is None:
-            raise SecretUnavailableError(f"{PREFIX}SECRET_{record.name} is not set")
-        return found
+    def _usable(self, record: SecretRecord, scheme: SharedSecret | Sns) -> str:
+        """Raises SecretUnavailableError, also for a named one that was set to what the scheme can't use."""
+        text = _clear(self._secrets, record)
+        if wrong := _unsuitable(scheme, text):
+            raise SecretUnavailableError(f"what is set as {record.name or record.fingerprint}: {wrong}")
+        return text
 
     async def requests(
         self,
@@ -266,16 +328,11 @@ class Sources:
 
     async def known(self, slug: str) -> bool:
         """Whether it is a source of ours. Raises UnavailableError."""
-        try:
-            return await self.live(slug) is not None
-        except SecretUnavailableError:
-            return True
+        return await self.live(slug) is not None
 
     async def live(self, slug: str, *, at_most: float = LIVE_SECONDS) -> LiveSource | None:
         """What judges the requests of this source, `at_most` so many seconds old; None for one that is not there.
-
-        Raises UnavailableError, also when none of its secrets can be had.
-        """
+        Raises UnavailableError."""
         now = time.monotonic()
         known = self._live.get(slug)
         if known is not None and now - known[0] < at_most:
@@ -283,31 +340,34 @@ class Sources:
         async with self._database.read() as connection:
             record = await sources.by_slug(connection, slug)
             secrets = [] if record is None else (await sources.secrets_of(connection, [record.id]))[record.id]
-        found = None if record is None else self._usable(record, secrets)
+        found = None if record is None else self._judging(record, secrets)
         self._live[slug] = (now, found)
         self._live.move_to_end(slug)
         if len(self._live) > MAX_LIVE:
             self._live.popitem(last=False)
         return found
 
-    def _usable(self, record: SourceRecord, secrets: Sequence[SecretRecord]) -> LiveSource:
+    def _judging(self, record: SourceRecord, secrets: Sequence[SecretRecord]) -> LiveSource:
+        document = _stored(record)
+        source = compile_source(document)
         clear: list[tuple[uuid.UUID, str]] = []
-        failure: SecretUnavailableError | None = None
         for secret in secrets:
             try:
-                clear.append((secret.id, self._clear(secret)))
+                clear.append((secret.id, self._usable(secret, source.scheme)))
             except SecretUnavailableError as error:
                 log.error("source.secret_unavailable", source=record.slug, secret_id=str(secret.id), error=error.detail)
-                failure = error
-        if failure is not None and not clear:
-            raise failure
-        document = Source.model_validate(record.effective, strict=False, extra="ignore")
         return LiveSource(
             record.id,
             record.slug,
-            compile_source(document),
+            source,
             tuple(text for _, text in clear),
             tuple(secret_id for secret_id, _ in clear),
             document.rate_per_second,
             document.allowed_origins,
+            lacks_secrets=len(clear) < len(secrets),
         )
+
+
+def _stored(record: SourceRecord) -> Source:
+    """Fields of a later version are left out."""
+    return Source.model_validate(record.effective, strict=False, extra="ignore")

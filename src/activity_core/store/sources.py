@@ -52,6 +52,11 @@ async def by_slug(connection: Connection, slug: str, *, for_update: bool = False
     return SourceRecord(*row) if row else None
 
 
+async def slugs(connection: Connection) -> frozenset[str]:
+    """Of all sources. Index uq_sources_slug_live."""
+    return frozenset(await connection.scalars(select(sources.c.slug).where(sources.c.deleted_at.is_(None))))
+
+
 async def listed(connection: Connection, *, cursor: Cursor | None, limit: int) -> Page[SourceRecord]:
     """Newest first."""
     query = select(*COLUMNS).where(sources.c.deleted_at.is_(None))
@@ -96,6 +101,12 @@ async def secrets_of(connection: Connection, source_ids: Sequence[uuid.UUID]) ->
     for row in await connection.execute(query):
         found[row.source_id].append(SecretRecord(*row))
     return found
+
+
+async def reseal(connection: Connection, secret_id: uuid.UUID, sealed: bytes, fingerprint: str) -> None:
+    """The same secret, sealed with another key."""
+    values = {"sealed": sealed, "fingerprint": fingerprint}
+    await connection.execute(update(source_secrets).where(source_secrets.c.id == secret_id).values(**values))
 
 
 async def replace_secrets(

@@ -6,10 +6,12 @@ import pytest
 
 from activity_core.domain.webhooks.identity import (
     Identity,
-    Origin,
+    IdFrom,
+    from_cel,
     from_header,
     from_pointer,
     from_template,
+    hiding,
     identify,
 )
 from activity_core.domain.webhooks.outcomes import Refused
@@ -21,7 +23,7 @@ TYPE = (from_template("demo"),)
 BODY: Any = {"id": "b-1", "n": 7, "a/b": {"~c": ["x", "y"]}, "f": 1.5, "t": True, "z": None, "e": "", "o": {}}
 
 
-def judged(ids: tuple[Origin, ...], headers: Headers = [], data: Any = BODY, **more: Any) -> Identity | Refused:  # noqa: B006
+def judged(ids: tuple[IdFrom, ...], headers: Headers = [], data: Any = BODY, **more: Any) -> Identity | Refused:  # noqa: B006
     return identify(request(headers, b"", **more), data, ids, TYPE)
 
 
@@ -158,3 +160,87 @@ def test_origins_that_mean_nothing_are_refused(text: str) -> None:
 def test_every_preset_says_where_types_are() -> None:
     for name, preset in PRESETS.items():
         assert preset.types, name
+
+
+CEL_HEADERS: Headers = [
+    ("X-Id", "h-1"),
+    ("X-Twice", "1"),
+    ("x-twice", "2"),
+    ("X-Odd", "\xff"),
+    ("X-Name", "naïve".encode().decode("latin-1")),
+    ("Authorization", "Bearer hidden"),
+]
+
+
+@pytest.mark.parametrize(
+    ("template", "expected"),
+    [
+        ("${ header['x-id'] }", "h-1"),
+        ("${ data.n }", "7"),
+        ("${ data.n }-${ query.q }-${ header['x-name'] }", "7-quoted-naïve"),
+        ("${ has(data.z) && data.z != null ? data.z : data.id }", "b-1"),
+        ("$${ data.id }", "${ data.id }"),
+    ],
+)
+def test_r23_an_id_may_be_written_with_cel(template: str, expected: str) -> None:
+    outcome = judged((from_cel(template),), CEL_HEADERS, query=(("q", "quoted"), ("r", "1"), ("r", "2")))
+    assert outcome == Identity(expected, "source", "demo")
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        *("${ data.nothing }", "a-${ data.nothing }", "${ data.z }", "a-${ data.z }", "${ data.o }", "a-${ data.o }"),
+        *("${ data.f }", "${ data.t }", "${ header['X-Id'] }", "${ header['x-twice'] }", "${ header['x-odd'] }"),
+        *("${ query.r }", "${ query.none }", "${ data.id / 0 }", "${ header.authorization }", "${ header }"),
+    ],
+)
+def test_a_template_without_a_value_counts_as_missing(template: str) -> None:
+    key = [*CEL_HEADERS, ("Idempotency-Key", "key-1")]
+    outcome = judged((from_cel(template), from_pointer("/id")), key, query=(("r", "1"), ("r", "2")))
+    assert outcome == Identity("b-1", "source", "demo")
+    assert judged((from_cel(template),), key, query=(("r", "1"), ("r", "2"))) == Identity(
+        "key-1", "idempotency_key", "demo"
+    )
+
+
+def test_a_type_may_be_written_with_cel_and_becomes_one_that_may_be() -> None:
+    types = (from_cel("${ data.kind }"), from_cel("shop.${ data.what }"), from_template("shop.other"))
+
+    def typed(data: Any) -> Any:
+        outcome = identify(request([], b""), data, (), types)
+        return outcome.type if isinstance(outcome, Identity) else outcome.reason_code
+
+    assert typed({"kind": "order.paid"}) == "order.paid"
+    assert typed({"what": "große Bestellung..neu"}) == "shop.gro_e_Bestellung.neu"
+    assert typed({"what": None}) == typed([]) == typed(None) == typed("x") == "shop.other"
+    assert typed({"kind": "x" * 300}) == "bad_type"
+
+
+def test_a_template_id_is_checked_as_any_other() -> None:
+    refused = judged((from_cel("${ data.e }"),))
+    assert isinstance(refused, Refused) and refused.reason_code == "bad_id"
+
+
+@pytest.mark.parametrize(
+    ("template", "told"),
+    [
+        ("", "1 to 512"),
+        ("x" * 513, "1 to 512"),
+        ("${ event.id }", "there is no `event` here"),
+        ("${ data.id", "not closed"),
+        ("${ }", "ends too early"),
+    ],
+)
+def test_a_template_that_can_not_work_is_refused(template: str, told: str) -> None:
+    with pytest.raises(SchemeError, match=told):
+        from_cel(template)
+
+
+def test_i12_a_header_that_holds_the_secret_is_no_place_of_an_id() -> None:
+    assert hiding(from_header("X-Id"), "X-Token") == from_header("X-Id")
+    for name in ("x-TOKEN", "Authorization", "Cookie"):
+        with pytest.raises(SchemeError, match="holds a secret"):
+            hiding(from_header(name), "X-Token")
+    origin = hiding(from_cel("${ header['x-token'] }"), "X-Token")
+    assert judged((origin,), [("X-Token", "hidden")]) == Identity(None, "fresh", "demo")

@@ -16,6 +16,7 @@ from activity_core.domain.webhooks.identity import (
     from_header,
     from_pointer,
     from_template,
+    hiding,
 )
 from activity_core.domain.webhooks.presets import PRESETS, PresetName
 from activity_core.domain.webhooks.schemes import (
@@ -118,8 +119,9 @@ def compile_source(document: Source) -> presets.Source:
         scheme, base = _scheme(document, base)
     except SchemeError as error:
         faults.append((_place_of(document.scheme), str(error)))
-    ids = _origins("/id", document.id, faults, constant=False)
-    types = _origins("/type", document.type, faults, constant=True)
+    credential = scheme.header if isinstance(scheme, Bearer) else "Authorization"
+    ids = _origins("/id", document.id, faults, credential, constant=False)
+    types = _origins("/type", document.type, faults, credential, constant=True)
     if not isinstance(scheme, Sns):
         faults += list(_secret_faults(document, scheme))
     elif document.secrets:
@@ -164,12 +166,12 @@ def _place_of(scheme: str) -> str:
 
 
 def _origins(
-    pointer: str, written: tuple[From, ...] | None, faults: list[tuple[str, str]], *, constant: bool
+    pointer: str, written: tuple[From, ...] | None, faults: list[tuple[str, str]], credential: str, *, constant: bool
 ) -> tuple[IdFrom, ...]:
     found: list[IdFrom] = []
     for place, item in enumerate(written or ()):
         try:
-            found.append(_origin(item, constant=constant))
+            found.append(hiding(_origin(item, constant=constant), credential))
         except SchemeError as error:
             faults.append((f"{pointer}/{place}", str(error)))
     return tuple(found)

@@ -5,10 +5,11 @@ An origin is a text with holes: `{header:X-Event-Id}`, `{query:type}`, `{/data/i
 `/`. A pointer in a hole can't name a key with `|` or `}`. Users may also write a template with `${ CEL }`.
 """
 
+import contextlib
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from activity_core.domain.event_types import EventTypeError, check_type
@@ -21,6 +22,8 @@ from activity_core.domain.webhooks.schemes import SchemeError, check_header_name
 MAX_HOLES = 8
 MAX_ORIGIN_LENGTH = 512
 IDEMPOTENCY_KEY = "Idempotency-Key"
+# Ids and types are stored and shown: no header that holds a secret may get into them.
+CREDENTIALS = frozenset({"authorization", "proxy-authorization", "cookie"})
 SCOPE = frozenset({"header", "query", "data"})
 
 _HOLE = re.compile(r"\{([^{}]*)\}")
@@ -54,10 +57,12 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class TemplateOrigin:
-    """`${ CEL }` over `header` (those that came once, names in lower case), `query` (likewise) and `data`."""
+    """`${ CEL }` over `header` (those that came once, names in lower case, without `hidden`), `query` (likewise) and
+    `data`."""
 
     text: str
     template: Template
+    hidden: frozenset[str] = CREDENTIALS
 
 
 IdFrom = Origin | TemplateOrigin
@@ -94,6 +99,17 @@ def from_cel(text: str) -> TemplateOrigin:
         return TemplateOrigin(text, compile_template(text, variables=SCOPE))
     except TemplateError as error:
         raise SchemeError(str(error)) from error
+
+
+def hiding(origin: IdFrom, header: str) -> IdFrom:
+    """The origin, without a further header that holds a secret. Raises SchemeError for one that reads such a header."""
+    hidden = CREDENTIALS | {header.lower()}
+    if isinstance(origin, TemplateOrigin):
+        return replace(origin, hidden=hidden)
+    for part in origin.parts:
+        if isinstance(part, _Hole) and part.place == "header" and part.name.lower() in hidden:
+            raise SchemeError(f"the header {part.name} holds a secret, and what is read here is stored and shown")
+    return origin
 
 
 def from_header(name: str) -> Origin:
@@ -172,7 +188,7 @@ def _event_type(request: WebhookRequest, data: JsonValue, types: Sequence[TypeFr
 def _rendered(origin: TemplateOrigin, request: WebhookRequest, data: JsonValue) -> str | None:
     """None for what is no text: a path that isn't there is as a header that isn't."""
     try:
-        value = origin.template.render({**_singles(request), "data": data})
+        value = origin.template.render({**_singles(request, origin.hidden), "data": data})
     except TemplateError:
         return None
     if isinstance(value, bool) or not isinstance(value, str | int):
@@ -180,14 +196,15 @@ def _rendered(origin: TemplateOrigin, request: WebhookRequest, data: JsonValue) 
     return str(value)
 
 
-def _singles(request: WebhookRequest) -> dict[str, dict[str, str]]:
-    """Headers and query parameters that came once: of those that came twice nobody can say which is meant."""
+def _singles(request: WebhookRequest, hidden: frozenset[str]) -> dict[str, dict[str, str]]:
+    """Headers and query parameters that came once: of those that came twice nobody can say which is meant. A header that
+    is not UTF-8 is left out: with its odd bytes replaced, two ids could look the same."""
     names = Counter(name.lower() for name, _ in request.headers)
-    headers = {
-        name.lower(): header_bytes(value).decode(errors="replace").strip(" \t")
-        for name, value in request.headers
-        if names[name.lower()] == 1
-    }
+    headers = {}
+    for name, value in request.headers:
+        if names[name.lower()] == 1 and name.lower() not in hidden:
+            with contextlib.suppress(UnicodeDecodeError):
+                headers[name.lower()] = header_bytes(value).decode().strip(" \t")
     asked = Counter(name for name, _ in request.query)
     return {"header": headers, "query": {name: value for name, value in request.query if asked[name] == 1}}
 
