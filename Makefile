@@ -36,7 +36,7 @@ test-misfires: $(TEST_STAMP) ## each misfire policy under each cause, kills, flo
 	@$(PY) -m pytest -q -s -m "slow or not slow" tests/misfires
 	@ACTIVITY_CORE_TEST_CHASM=1 $(PY) -m pytest -q -s -m "slow or not slow" tests/misfires tests/services/test_schedules.py tests/spine
 
-test-events: $(TEST_STAMP) ## 10,000 events under kills -9, 20,000 made-up requests (about forty minutes)
+test-events: $(TEST_STAMP) ## 10,000 events under kills -9, 20,000 made-up requests (twenty minutes)
 	@$(PY) -m pytest -q -s -m "slow or not slow" tests/events
 
 check: $(TEST_STAMP) ## ruff, mypy --strict, import rules

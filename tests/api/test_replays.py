@@ -69,6 +69,21 @@ async def test_replay_of_one_event_gives_it_to_activities_that_came_later(api: A
     assert await outcomes(api, event_id) == {first["slug"]: ("waiting", "due"), other["slug"]: ("waiting", "due")}
 
 
+async def test_r22_what_was_kept_back_is_routed_for_all_also_when_one_activity_asks_for_it(api: Api) -> None:
+    event_type = slug("t")
+    first, other = await activity(api, event_type), await activity(api, event_type)
+    declared = {"schema": {"required": ["order"]}, "on_invalid": "quarantine"}
+    answer = await api.http.put(f"/v1/events/types/{event_type}", json=declared)
+    assert answer.status_code == 201, answer.text
+    [event_id] = await send(api, event_type, "1")
+    for dry_run in (True, False):
+        asked = {"activity": first["slug"], "dry_run": dry_run}
+        told = (await api.http.post(f"/v1/events/{event_id}/replay", json=asked)).json()
+        assert {item["slug"]: item["starts"] for item in told["by_activity"]} == {first["slug"]: 1, other["slug"]: 1}
+    await api.route()
+    assert await outcomes(api, event_id) == {first["slug"]: ("waiting", "due"), other["slug"]: ("waiting", "due")}
+
+
 async def test_replay_of_a_range_is_by_type_source_and_half_open(api: Api) -> None:
     event_type = slug("t")
     ids = await send(api, event_type, "1", "2", "3", source="shop")

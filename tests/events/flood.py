@@ -1,6 +1,7 @@
 """A flood of events from senders that keep a log, while API and router processes are killed under them."""
 
 import asyncio
+import itertools
 import json
 import random
 import time
@@ -21,6 +22,8 @@ SOURCE = "flood"
 SENDERS = 32
 KILL_EVERY_SECONDS = 2.0
 RETRY_SECONDS = 0.2
+# Of a process that ends at its start.
+STARTS = 5
 
 Outcome = Literal["ok", "duplicate", "unknown", "failed"]
 """`ok`: 202; `duplicate`: 200; `unknown`: 503, or the connection was lost; `failed`: it was never sent, or was refused."""
@@ -110,11 +113,11 @@ class World:
         return await self._processes.start(name, **({"API_PORT": str(self.ports[place])} if name == "api" else {}))
 
     async def kill_until(self, stopped: asyncio.Event) -> None:
-        """kill -9 of an API and a router on every tick of the clock; others take their places as fast as they can."""
+        """kill -9 of an API or a router, in turn, on every tick of the clock; another takes its place as fast as it can."""
         due = time.monotonic()
+        names = itertools.cycle(("api", "router"))
         while not stopped.is_set():
-            for name in ("api", "router"):
-                await self._kill_one(name)
+            await self._kill_one(next(names))
             due += KILL_EVERY_SECONDS
             try:
                 async with asyncio.timeout_at(asyncio.get_running_loop().time() + max(0.0, due - time.monotonic())):
@@ -138,7 +141,15 @@ class World:
                 return
 
     async def _replace(self, name: str, place: int) -> None:
-        self._up[name][place] = await self._start(name, place)
+        """As whatever supervises it would: one that ends at its start, for Postgres was too busy, is started again."""
+        for started_before in itertools.count():
+            try:
+                self._up[name][place] = await self._start(name, place)
+            except RuntimeError:
+                if started_before == STARTS - 1:
+                    raise
+            else:
+                return
 
 
 async def send_all(

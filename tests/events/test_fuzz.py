@@ -5,13 +5,19 @@ import base64
 from collections.abc import AsyncIterator
 from contextlib import closing
 
+import asyncpg
 import pytest
 
 from activity_core.dev.ports import LOOPBACK
-from tests.checker import broken
+from tests.checker import BROKEN, broken_rules
 from tests.events.made_up import Found, Fuzz
 from tests.stack import RunningService, Servers, eventually, settings_for, start_service, stop_service
 
+# Replays give quarantined events to the activities of today, not to those of the day when they were accepted.
+RULES = {
+    rule: query.replace("s.in_force_until > e.accepted_at", "s.in_force_until > e.routed_at")
+    for rule, query in BROKEN.items()
+}
 KEY = base64.b64encode(bytes(range(32))).decode()
 
 
@@ -48,8 +54,13 @@ async def _fuzz(service: RunningService, *, at_least: int, per_round: int) -> No
     # the requests got through the door: each kind of answer was compared with its description
     assert all(found.statuses[status] for status in (200, 201, 202, 204, 404, 422)), found
 
+    connection = await asyncpg.connect(service.database_url)
+
     async def sound() -> bool:
-        assert await broken(service.database_url) == {}
+        assert await broken_rules(connection, RULES) == {}
         return True
 
-    await eventually(sound, what="the ledger agrees with itself")
+    try:
+        await eventually(sound, what="the ledger agrees with itself")
+    finally:
+        await connection.close()
