@@ -1,5 +1,6 @@
 """Amazon SNS over HTTP: its certificate, its handshake, its messages as text/plain. The network beyond us is made up."""
 
+import asyncio
 import base64
 import json
 from collections.abc import AsyncIterator
@@ -12,10 +13,14 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from cryptography.x509.oid import NameOID
 
+from activity_core.domain.webhooks.outcomes import WebhookRequest
+from activity_core.domain.webhooks.sns import Sns
 from activity_core.services.egress import EgressError, NotThereError
+from activity_core.services.sns import AT_ONCE, KEPT, SnsCertificates
 from activity_core.settings import Settings
 from tests.api.conftest import Api, application
 from tests.api.webhooks import reason, receipts, source
+from tests.stack import eventually
 
 Json = dict[str, Any]
 TOPIC = "arn:aws:sns:eu-west-1:000000000000:orders"
@@ -47,9 +52,12 @@ class Network:
         self.answers: dict[str, bytes] = {CERTIFICATE: pem(), SUBSCRIBE: b"<ok/>"}
         self.asked: list[str] = []
         self.away = False
+        self.reached = asyncio.Event()
+        self.reached.set()
 
     async def fetch(self, url: str) -> bytes:
         self.asked.append(url)
+        await self.reached.wait()
         if self.away:
             raise EgressError("ConnectError")
         if url not in self.answers:
@@ -163,3 +171,39 @@ async def test_while_sns_can_not_be_asked_it_is_told_to_send_again(sns: tuple[Ap
     answer = await send(api, message(kind))
     assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
     assert (await receipts(api, "aws", reason_code="unavailable"))[0]["status"] == 503
+
+
+async def test_a_certificate_that_many_messages_wait_for_is_fetched_once_though_the_first_of_them_leaves() -> None:
+    network = Network()
+    network.reached.clear()
+    certificates = SnsCertificates(network.fetch)
+    sent = WebhookRequest("POST", (), json.dumps(message()).encode())
+    first, *others = [asyncio.create_task(certificates.trust(sent, Sns(topics=(TOPIC,)))) for _ in range(20)]
+    await eventually(lambda: network.asked)
+    first.cancel()
+    network.reached.set()
+    trusted = await asyncio.gather(*others)
+    assert {trust.certificate_pem for trust in trusted if trust} == {network.answers[CERTIFICATE].decode()}
+    assert None not in trusted and network.asked == [CERTIFICATE]
+
+
+async def test_certificates_that_others_name_are_few_at_once_and_do_not_drive_out_the_one_in_use(
+    sns: tuple[Api, Network],
+) -> None:
+    api, network = sns
+    assert (await send(api, message())).status_code == 202
+
+    def named(number: int) -> Json:
+        return message(SigningCertURL=CERTIFICATE.replace("0a1b", f"f{number:03}"))
+
+    network.reached.clear()
+    forged = [asyncio.create_task(send(api, named(number))) for number in range(30)]
+    await eventually(lambda: len(network.asked) >= 1 + AT_ONCE)
+    assert (await send(api, message())).status_code == 202, "what is known needs no turn"
+    assert len(network.asked) == 1 + AT_ONCE
+    network.reached.set()
+    for number in range(30, 2 * KEPT):
+        assert (await send(api, named(number))).status_code == 401
+        assert (await send(api, message())).status_code == 202
+    assert {answer.status_code for answer in await asyncio.gather(*forged)} == {401}
+    assert network.asked.count(CERTIFICATE) == 1

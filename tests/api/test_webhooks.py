@@ -293,7 +293,7 @@ async def test_a_source_over_its_rate_is_told_when_to_come_back_and_others_are_n
     refused = [answer for answer in answers if answer.status_code == 429]
     assert len(refused) >= 40 and all(answer.headers["Retry-After"] for answer in refused)
     assert (await post(api, quiet, signed(sender), sender.body)).status_code == 202
-    kept = await receipts(api, noisy, reason_code="overloaded", limit="500")
+    kept = await receipts(api, noisy, reason_code="rate_limited", limit="500")
     assert len(kept) == len(refused)
 
 

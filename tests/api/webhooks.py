@@ -1,5 +1,6 @@
 """Sources as their documents have them, for the senders of the domain's tests, and requests signed as of now."""
 
+import re
 import time
 from typing import Any
 
@@ -58,3 +59,14 @@ async def receipts(api: Api, slug: str, **query: str) -> list[Json]:
 def reason(answer: httpx.Response) -> str:
     errors = answer.json()["errors"]
     return str(errors[0]["code"]) if errors else ""
+
+
+_COUNTED = re.compile(
+    r'activity_core_webhook_requests_total\{source="([^"]*)",result="([^"]*)",reason_code="([^"]*)"\} (\d+)'
+)
+
+
+async def counted(api: Api, slug: str) -> dict[tuple[str, str], int]:
+    """The requests of a source in /metrics, by (result, reason_code)."""
+    text = (await api.http.get("/metrics")).text
+    return {(result, why): int(n) for name, result, why, n in _COUNTED.findall(text) if name == slug}

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
@@ -14,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.oid import NameOID
 
 from activity_core.services import egress
-from activity_core.services.egress import EgressError, fetch
+from activity_core.services.egress import EgressError, NotThereError, fetch
 
 HOST = "sns.eu-west-1.amazonaws.com"
 
@@ -39,6 +40,18 @@ async def test_a_name_of_ours_is_not_called(addresses: tuple[str, ...]) -> None:
 async def test_only_plain_https_urls_are_called(url: str) -> None:
     with pytest.raises(EgressError, match="https"):
         await fetch(url, resolve=resolves_to("8.8.8.8"))
+
+
+@pytest.mark.parametrize(("code", "final"), [(socket.EAI_NONAME, True), (socket.EAI_AGAIN, False)])
+async def test_a_host_that_is_not_there_will_not_be_and_a_resolver_that_is_away_may_come_back(
+    code: int, final: bool
+) -> None:
+    async def resolve(host: str, port: int) -> list[str]:
+        raise socket.gaierror(code, "as the resolver says")
+
+    with pytest.raises(EgressError) as refused:
+        await fetch(f"https://{HOST}/x.pem", resolve=resolve)
+    assert isinstance(refused.value, NotThereError) is final
 
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]

@@ -51,6 +51,7 @@ def create_app(
     app.state.services = services.build(settings, database, temporal, fetch)
     app.include_router(events.hot)
     app.include_router(webhooks.router)
+    app.include_router(webhooks.consent)
     for router in (
         *(activities.router, consumers.router, consumers.apply_router, sources.router),
         *(event_types.router, replays.router, events.router),

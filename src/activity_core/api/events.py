@@ -147,19 +147,28 @@ async def accept_event(request: Request) -> Response:
         envelope = read_binary_cloudevent(head.cloudevent, value)
     else:
         envelope = read_cloudevent(value) if head.media_type == CLOUDEVENT else _native(value)
-    await _check_source(services, envelope)
-    cause = None if head.run_id is None else await _cause(services, head.run_id)
     assigned = None if head.key is None or envelope.external_id is not None else params.read_idempotency_key(head.key)
+    await _check_source(services, envelope, assigned)
+    cause = None if head.run_id is None else await _cause(services, head.run_id)
     accepted = await services.acceptor.accept(envelope, assigned_id=assigned, cause=cause)
     return Response(orjson.dumps(_shown(accepted)), 200 if accepted.duplicate else 202, media_type=NATIVE)
 
 
-async def _check_source(services: Services, envelope: Envelope) -> None:
-    """What names a source of signed webhooks must have passed its door: here anybody could take one of its ids."""
-    if envelope.cloudevents or envelope.source == DEFAULT_SOURCE or not await services.sources.known(envelope.source):
+async def _check_source(services: Services, envelope: Envelope, assigned: str | None) -> None:
+    """What names a source of signed webhooks, or spells its ids out, must have passed its door: here anybody could take
+    one of its ids."""
+    if envelope.cloudevents:
         return
-    advice = f"'{envelope.source}' is a source of webhooks; send to /v1/webhooks/{envelope.source}, or name another"
-    raise InvalidInputError([Fault("/source", advice)])
+    if envelope.source != DEFAULT_SOURCE:
+        if await services.sources.known(envelope.source):
+            advice = f"is a source of webhooks; send to /v1/webhooks/{envelope.source}, or name another"
+            raise InvalidInputError([Fault("/source", f"'{envelope.source}' {advice}")])
+        return
+    owner = await services.reserved.owner(envelope.external_id or assigned)
+    if owner is not None and not await services.acceptor.is_known(envelope, assigned):
+        pointer = "/event_id" if envelope.external_id is not None else "/headers/Idempotency-Key"
+        advice = f"'{owner}:…' is kept for what comes to /v1/webhooks/{owner}; begin the id in another way"
+        raise InvalidInputError([Fault(pointer, advice)])
 
 
 async def _cause(services: Services, run_id: str) -> Cause:

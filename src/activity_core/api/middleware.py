@@ -10,7 +10,7 @@ import uuid
 
 import structlog
 from starlette.datastructures import MutableHeaders
-from starlette.requests import ClientDisconnect
+from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from activity_core.api import problems
@@ -25,6 +25,7 @@ SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 _GIVEN_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 _CLOSE = {"Connection": "close"}
+_CROSS_ORIGIN = "pages of other sites may not write here; send no Origin header"
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
@@ -107,15 +108,26 @@ class BodyGuard:
                 origin = value
             elif name == b"host":
                 host = value
-        if origin and scope["method"] not in SAFE_METHODS and origin.partition(b"://")[2].lower() != host.lower():
-            return problems.CrossOriginError("pages of other sites may not write here; send no Origin header"), declared
         if scope["path"].startswith(self._judged_by_route):
             return None, declared
+        if _of_another_site(scope["method"], origin, host):
+            return problems.CrossOriginError(_CROSS_ORIGIN), declared
         if encoding and encoding.strip().lower() != b"identity":
             return UnsupportedMediaTypeError("Content-Encoding is not supported; send the body as it is"), declared
         if declared > self._max_bytes:
             return _too_large(self._max_bytes), declared
         return None, declared
+
+
+def refuse_other_sites(request: Request) -> None:
+    """For routes that judge requests themselves. Raises CrossOriginError."""
+    origin, host = (request.headers.get(name, "").encode("latin-1") for name in ("origin", "host"))
+    if _of_another_site(request.method, origin, host):
+        raise problems.CrossOriginError(_CROSS_ORIGIN)
+
+
+def _of_another_site(method: str, origin: bytes, host: bytes) -> bool:
+    return bool(origin) and method not in SAFE_METHODS and origin.partition(b"://")[2].lower() != host.lower()
 
 
 class _BoundedBody:

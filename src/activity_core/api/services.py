@@ -22,6 +22,7 @@ from activity_core.services.reads import Reads
 from activity_core.services.receipts import Receipts
 from activity_core.services.receiving import Receiving
 from activity_core.services.replaying import Replaying
+from activity_core.services.reserved import ReservedIds
 from activity_core.services.secrets import Secrets
 from activity_core.services.simulating import Simulating
 from activity_core.services.sns import SnsCertificates
@@ -46,6 +47,7 @@ class Services:
     causes: Causes
     receipts: Receipts
     receiving: Receiving
+    reserved: ReservedIds
     activities: Activities
     consumers: Consumers
     sources: Sources
@@ -74,15 +76,18 @@ def build(settings: Settings, database: Database, temporal: Temporal | None, fet
     secrets = Secrets.of(settings)
     acceptor = Acceptor(database, EventSchemas(database), max_data_bytes=settings.max_event_data_bytes)
     sources, receipts = Sources(database, secrets), Receipts(database)
-    certificates = SnsCertificates(fetch)
+    certificates, causes = SnsCertificates(fetch), Causes(database)
     return Services(
         database=database,
         event_types=EventTypes(database),
         temporal=temporal,
         acceptor=acceptor,
-        causes=Causes(database),
+        causes=causes,
         receipts=receipts,
-        receiving=Receiving(database, sources, acceptor, receipts, certificates, max_bytes=settings.max_request_bytes),
+        receiving=Receiving(
+            database, sources, acceptor, receipts, certificates, causes=causes, max_bytes=settings.max_request_bytes
+        ),
+        reserved=ReservedIds(database),
         activities=Activities(database, definitions),
         consumers=Consumers(database),
         sources=sources,

@@ -7,10 +7,12 @@ import orjson
 from fastapi import APIRouter, Request, Response
 
 from activity_core.api import problems
+from activity_core.api.middleware import refuse_other_sites
 from activity_core.api.services import Services
-from activity_core.domain.webhooks.handshakes import Reply
+from activity_core.domain.webhooks.handshakes import Reply, cloudevents_validation
 from activity_core.domain.webhooks.outcomes import Refused, WebhookRequest
 from activity_core.errors import (
+    ActivityCoreError,
     BodyTooLargeError,
     Fault,
     InvalidInputError,
@@ -53,6 +55,7 @@ _DOCS: dict[str, Any] = {
 }
 
 router = APIRouter(prefix="/v1/webhooks", tags=["events"])
+consent = APIRouter(tags=["events"])
 
 
 @router.post("/{source}", status_code=202, response_model=None, openapi_extra=_DOCS)
@@ -62,15 +65,16 @@ async def receive_webhook(source: str, request: Request) -> Response:
     live = await services.receiving.source(source)
     request_id = problems.request_id_of(request)
     try:
-        body = await request.body()
-    except BodyTooLargeError as error:
-        refused = Refused("too_large", error.detail)
-        await services.receiving.refuse(live, _as_sent(request, b""), request_id=request_id, refused=refused)
+        refuse_other_sites(request)
+        sent = _as_sent(request, await request.body())
+    except ActivityCoreError as error:
+        unread = WebhookRequest(request.method, _headers(request), b"")
+        status = problems.STATUSES[error.code][0]
+        await services.receiving.refuse(live, unread, request_id=request_id, error=error, status=status)
         raise
-    named = request.headers.get(RUN_ID)
-    cause = None if named is None else await services.causes.of(named)
-    answer = await services.receiving.receive(live, _as_sent(request, body), request_id=request_id, cause=cause)
-    return _response(answer)
+    return _response(
+        await services.receiving.receive(live, sent, request_id=request_id, run_id=request.headers.get(RUN_ID))
+    )
 
 
 @router.options("/{source}", response_class=Response)
@@ -81,14 +85,24 @@ async def validate_webhook(source: str, request: Request) -> Response:
     return _response(services.receiving.options(live, _as_sent(request, b"")))
 
 
+@consent.options("/v1/events", response_class=Response)
+async def validate_events(request: Request) -> Response:
+    """CloudEvents abuse protection for POST /v1/events: any sender's events are welcome."""
+    return _response(cloudevents_validation(_as_sent(request, b"")))
+
+
 def _as_sent(request: Request, body: bytes) -> WebhookRequest:
     query = request.scope["query_string"].decode("latin-1")
     try:
         fields = parse_qsl(query, keep_blank_values=True, max_num_fields=MAX_QUERY_FIELDS)
     except ValueError as error:
-        raise InvalidInputError([Fault("/query", f"write {MAX_QUERY_FIELDS} parameters at most")]) from error
-    headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in request.scope["headers"])
-    return WebhookRequest(request.method, headers, body, tuple(fields))
+        fault = Fault("/query", f"write {MAX_QUERY_FIELDS} parameters at most", "malformed_query")
+        raise InvalidInputError([fault]) from error
+    return WebhookRequest(request.method, _headers(request), body, tuple(fields))
+
+
+def _headers(request: Request) -> tuple[tuple[str, str], ...]:
+    return tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in request.scope["headers"])
 
 
 def _response(answer: Received | Reply | Refused) -> Response:

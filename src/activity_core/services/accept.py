@@ -70,6 +70,10 @@ class ContentConflictError(EventConflictError):
         self.stored = stored
 
 
+class DataTooLargeError(InvalidInputError):
+    """The data of an event is beyond what an event may have."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Waiting:
     new: NewEvent
@@ -124,7 +128,7 @@ class Acceptor:
         it again).
         """
         verdict = await self._schemas.check(envelope.type, envelope.data)
-        if verdict is not None and not verdict.quarantine and not await self._is_known(envelope, assigned_id):
+        if verdict is not None and not verdict.quarantine and not await self.is_known(envelope, assigned_id):
             raise InvalidInputError(list(verdict.faults))
         quarantine = verdict.reason if verdict is not None and verdict.quarantine else None
         new = self._new_event(envelope, assigned_id, cause, quarantine)
@@ -136,8 +140,9 @@ class Acceptor:
             raise answer
         return answer
 
-    async def _is_known(self, envelope: Envelope, assigned_id: str | None) -> bool:
-        """What was accepted before its type had this schema is a duplicate still, when it is sent again (R24, I3)."""
+    async def is_known(self, envelope: Envelope, assigned_id: str | None) -> bool:
+        """Whether its id is there: what was accepted before its type had this schema, or a source this name, is a
+        duplicate still when it is sent again (R24, I3)."""
         external_id = envelope.external_id or assigned_id
         if external_id is None:
             return False
@@ -152,7 +157,7 @@ class Acceptor:
         data = None if envelope.data is None else canonical_json(envelope.data).decode()
         if data is not None and len(data.encode()) > self._max_data_bytes:
             message = f"{len(data.encode())} bytes, over the limit of {self._max_data_bytes}; store it and send a link"
-            raise InvalidInputError([Fault("/data", message, "too_large")])
+            raise DataTooLargeError([Fault("/data", message, "too_large")])
         return NewEvent(
             id=uuid.uuid4(),
             event_id=envelope.event_id(external_id),

@@ -26,7 +26,7 @@ class EgressError(Exception):
 
 
 class NotThereError(EgressError):
-    """It answered that there is no such thing: asking again changes nothing."""
+    """It answered that there is no such thing, or the resolver that there is no such host: asking again changes nothing."""
 
 
 async def resolve(host: str, port: int) -> list[str]:
@@ -51,7 +51,12 @@ async def fetch(url: str, *, resolve: Resolve = resolve, verify: bool = True) ->
 
 
 async def _checked(host: str, port: int, resolve: Resolve) -> str:
-    addresses = await resolve(host, port)
+    try:
+        addresses = await resolve(host, port)
+    except socket.gaierror as error:
+        if error.errno == socket.EAI_NONAME:
+            raise NotThereError("there is no such host") from error
+        raise
     if not addresses or not all(is_public(address) for address in addresses):
         raise EgressError("its name does not resolve to public addresses alone")
     return addresses[0]

@@ -49,19 +49,39 @@ class Receipts:
             await self._write([])
 
     async def _write(self, batch: list[tuple[NewReceipt, asyncio.Future[None]]]) -> None:
-        counts, self._counts = self._counts, Counter()
+        kept = [receipt for receipt, _ in batch]
         try:
-            if batch or counts:
-                async with self._database.begin() as connection:
-                    await receipts.write(connection, [receipt for receipt, _ in batch], counts)
+            await self._commit(kept)
         except UnavailableError:
-            self._counts += counts  # the next write adds them
             log.warning("receipts.lost", count=len(batch))
         except Exception:
-            log.exception("receipts.lost", count=len(batch))
+            log.exception("receipts.batch_failed", count=len(batch))
+            await self._one_by_one(kept)
         for _, written in batch:
             if not written.done():
                 written.set_result(None)
+
+    async def _commit(self, batch: list[NewReceipt]) -> None:
+        """The receipts, and what was counted since the last time; on failure the next commit adds it."""
+        counts, self._counts = self._counts, Counter()
+        if not batch and not counts:
+            return
+        try:
+            async with self._database.begin() as connection:
+                await receipts.write(connection, batch, counts)
+        except BaseException:
+            self._counts += counts
+            raise
+
+    async def _one_by_one(self, batch: list[NewReceipt]) -> None:
+        """After a batch failed: only the receipt that broke it is lost, and not the count of its request."""
+        for each in [[], *([receipt] for receipt in batch)]:
+            try:
+                await self._commit(each)
+            except UnavailableError:
+                log.warning("receipts.lost", count=len(each))
+            except Exception:
+                log.exception("receipts.lost", count=len(each))
 
 
 class ReceiptJanitor:

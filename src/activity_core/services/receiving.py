@@ -4,7 +4,7 @@ import re
 import time
 import uuid
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from activity_core.domain import ids
@@ -14,8 +14,17 @@ from activity_core.domain.webhooks.handshakes import ConfirmSubscription, Reply
 from activity_core.domain.webhooks.outcomes import Refused, WebhookRequest
 from activity_core.domain.webhooks.receiving import Delivery, SnsTrust
 from activity_core.domain.webhooks.sns import Sns
-from activity_core.errors import ActivityCoreError, InvalidInputError, NotFoundError, OverloadedError
-from activity_core.services.accept import Accepted, Acceptor, Cause, ContentConflictError
+from activity_core.errors import (
+    ActivityCoreError,
+    BodyTooLargeError,
+    EventConflictError,
+    Fault,
+    InvalidInputError,
+    NotFoundError,
+    OverloadedError,
+)
+from activity_core.services.accept import Accepted, Acceptor, ContentConflictError, DataTooLargeError
+from activity_core.services.causes import Causes
 from activity_core.services.receipts import Receipts
 from activity_core.services.secrets import SecretUnavailableError
 from activity_core.services.sns import SnsCertificates
@@ -25,8 +34,10 @@ from activity_core.store.database import Database
 from activity_core.store.receipts import NewReceipt
 
 MAX_NOTED = 200
+MAX_REASON = 500
 MAX_BUCKETS = 1_000
 
+_CONFLICT = "this id was accepted before with other content; the first one stands"
 _NOT_PRINTABLE = re.compile(r"[^ -~]")
 # What comes after the family in the status line is the API's.
 STATUSES = {"not_authentic": 401, "unsupported": 415, "too_large": 413, "malformed": 422}
@@ -43,6 +54,17 @@ class Received:
 Answer = Received | Reply | Refused
 
 
+@dataclass(frozen=True, slots=True)
+class _End:
+    """What became of a request, for its receipt."""
+
+    result: str
+    status: int
+    reason_code: str | None
+    reason: str | None
+    received: Received | None = None
+
+
 class Receiving:
     def __init__(
         self,
@@ -52,9 +74,11 @@ class Receiving:
         receipts: Receipts,
         certificates: SnsCertificates,
         *,
+        causes: Causes,
         max_bytes: int,
     ) -> None:
         self._database = database
+        self._causes = causes
         self._sources = sources
         self._acceptor = acceptor
         self._receipts = receipts
@@ -76,19 +100,22 @@ class Receiving:
         return live
 
     async def receive(
-        self, live: LiveSource, request: WebhookRequest, *, request_id: str, cause: Cause | None = None
+        self, live: LiveSource, request: WebhookRequest, *, request_id: str, run_id: str | None = None
     ) -> Answer:
-        """Judge the request, accept its event, keep a receipt. Raises what `Acceptor.accept` raises, and OverloadedError
-        for a source that sends faster than it may; of each a receipt is kept as well."""
+        """Judge the request, accept its event, keep a receipt. `run_id`: the run that its sender names as the cause.
+
+        Raises what `Acceptor.accept` raises, and OverloadedError for a source that sends faster than it may; of each a
+        receipt is kept as well.
+        """
         judged: Delivery | Answer | None = None
         try:
-            self._rates.take(live)
+            self._take(live)
             live, judged = await self._judged(live, request)
-            answer = await self._accept(live, judged, cause) if isinstance(judged, Delivery) else judged
+            answer = await self._accept(live, judged, run_id) if isinstance(judged, Delivery) else judged
         except ActivityCoreError as error:
-            await self._note(live, request, request_id, judged, error)
+            await self._note(live, request, request_id, judged, _of_error(error))
             raise
-        await self._note(live, request, request_id, judged, answer)
+        await self._note(live, request, request_id, judged, _of_answer(answer))
         return answer
 
     def options(self, live: LiveSource, request: WebhookRequest) -> Reply | Refused:
@@ -99,9 +126,17 @@ class Receiving:
             per_minute=None if live.rate_per_second is None else live.rate_per_second * 60,
         )
 
-    async def refuse(self, live: LiveSource, request: WebhookRequest, *, request_id: str, refused: Refused) -> None:
-        """Keep a receipt of a request whose body was not even read to its end."""
-        await self._note(live, request, request_id, refused, refused)
+    async def refuse(
+        self, live: LiveSource, request: WebhookRequest, *, request_id: str, error: ActivityCoreError, status: int
+    ) -> None:
+        """Keep a receipt of a request that was not even read to its end."""
+        await self._note(live, request, request_id, None, replace(_of_error(error), status=status))
+
+    def _take(self, live: LiveSource) -> None:
+        """Raises OverloadedError."""
+        if not self._rates.take(live):
+            message = f"source '{live.slug}' may send {live.rate_per_second} requests a second"
+            raise OverloadedError(message, [Fault("", message, "rate_limited")])
 
     async def _judged(self, live: LiveSource, request: WebhookRequest) -> tuple[LiveSource, Delivery | Reply | Refused]:
         """A sender that uses a secret as soon as it was set must not be refused for what this process does not know yet."""
@@ -126,7 +161,8 @@ class Receiving:
             return Reply("sns_subscribed")
         return Refused("malformed_handshake", "the subscription could not be confirmed at its SubscribeURL")
 
-    async def _accept(self, live: LiveSource, delivery: Delivery, cause: Cause | None) -> Received:
+    async def _accept(self, live: LiveSource, delivery: Delivery, run_id: str | None) -> Received | Refused:
+        cause = None if run_id is None else await self._causes.of(run_id)
         envelope = Envelope(
             external_id=delivery.external_id,
             source=live.slug,
@@ -139,6 +175,8 @@ class Receiving:
         )
         try:
             return Received(await self._acceptor.accept(envelope, cause=cause))
+        except DataTooLargeError as error:
+            return Refused("too_large", error.faults[0].message)
         except ContentConflictError as conflict:
             async with self._database.session() as connection:
                 await events.count_conflict(connection, conflict.stored.id)
@@ -150,27 +188,25 @@ class Receiving:
         request: WebhookRequest,
         request_id: str,
         judged: Delivery | Answer | None,
-        end: Answer | ActivityCoreError,
+        end: _End,
     ) -> None:
-        result, status, reason_code, reason = _result(end)
         delivery = judged if isinstance(judged, Delivery) else None
-        received = end if isinstance(end, Received) else None
         secret = None if delivery is None else delivery.verified.secret
         await self._receipts.keep(
             live.slug,
             NewReceipt(
                 id=uuid.uuid4(),
                 source_id=live.id,
-                result=result,
-                reason_code=reason_code,
-                reason=reason,
-                status=status,
+                result=end.result,
+                reason_code=end.reason_code,
+                reason=end.reason,
+                status=end.status,
                 size_bytes=len(request.body),
                 content_type=_noted(request, "Content-Type"),
                 user_agent=_noted(request, "User-Agent"),
                 request_id=request_id,
-                conflict=received is not None and received.conflict,
-                event_uuid=None if received is None else received.accepted.id,
+                conflict=end.received is not None and end.received.conflict,
+                event_uuid=None if end.received is None else end.received.accepted.id,
                 secret_id=None if secret is None else live.secret_ids[secret],
                 external_id=None if delivery is None else delivery.external_id,
                 event_type=None if delivery is None else delivery.type,
@@ -184,22 +220,25 @@ def _received(
     return receiving.receive(request, live.source, live.secrets, datetime.now(UTC), cap=cap, sns=trust)
 
 
-def _result(end: Answer | ActivityCoreError) -> tuple[str, int, str | None, str | None]:
-    """(result, status, reason_code, reason) of a receipt."""
-    match end:
+def _of_answer(answer: Answer) -> _End:
+    match answer:
         case Received(conflict=True):
-            return "duplicate", 200, "conflict", "this id was accepted before with other content; the first one stands"
+            return _End("duplicate", 200, "conflict", _CONFLICT, answer)
         case Received(accepted=Accepted(duplicate=True)):
-            return "duplicate", 200, None, None
+            return _End("duplicate", 200, None, None, answer)
         case Received():
-            return "accepted", 202, None, None
+            return _End("accepted", 202, None, None, answer)
         case Reply():
-            return "handshake", end.status, end.handshake, None
+            return _End("handshake", answer.status, answer.handshake, None)
         case Refused():
-            return "rejected", STATUSES[end.family], end.reason_code, end.message
-        case InvalidInputError():
-            return "rejected", 422, end.faults[0].code if end.faults else end.code, end.detail[:500]
-    return "rejected", 429 if isinstance(end, OverloadedError) else 503, end.code, end.detail[:500]
+            return _End("rejected", STATUSES[answer.family], answer.reason_code, answer.message)
+
+
+def _of_error(error: ActivityCoreError) -> _End:
+    """The code of its first fault is the reason, and where there is none its own."""
+    status = {OverloadedError: 429, InvalidInputError: 422, EventConflictError: 409}.get(type(error), 503)
+    reason_code = "too_large" if isinstance(error, BodyTooLargeError) else error.code
+    return _End("rejected", status, error.faults[0].code if error.faults else reason_code, error.detail[:MAX_REASON])
 
 
 def _noted(request: WebhookRequest, name: str) -> str | None:
@@ -216,11 +255,11 @@ class _Rates:
     def __init__(self) -> None:
         self._buckets: OrderedDict[uuid.UUID, tuple[float, float]] = OrderedDict()
 
-    def take(self, live: LiveSource) -> None:
-        """Raises OverloadedError."""
+    def take(self, live: LiveSource) -> bool:
+        """Whether one more may come now."""
         rate = live.rate_per_second
         if rate is None:
-            return
+            return True
         now = time.monotonic()
         left, since = self._buckets.get(live.id, (float(rate), now))
         left = min(float(rate), left + (now - since) * rate)
@@ -228,5 +267,4 @@ class _Rates:
         self._buckets.move_to_end(live.id)
         if len(self._buckets) > MAX_BUCKETS:
             self._buckets.popitem(last=False)
-        if left < 1:
-            raise OverloadedError(f"source '{live.slug}' may send {rate} requests a second")
+        return left >= 1

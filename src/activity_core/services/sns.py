@@ -3,6 +3,7 @@
 That a certificate is SNS's own is known by where it comes from, over TLS; its dates are checked too.
 """
 
+import asyncio
 import time
 from collections import OrderedDict
 from datetime import UTC, datetime
@@ -22,16 +23,21 @@ from activity_core.services.egress import EgressError, Fetch, NotThereError
 KEPT = 64
 KEPT_SECONDS = 3_600.0
 FAILED_SECONDS = 30.0
+AT_ONCE = 8
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 
 class SnsCertificates:
-    """Certificates by their URL, fetched once an hour; one that could not be had is not asked for again for a while."""
+    """Certificates by their URL, fetched once an hour; one that could not be had is not asked for again for a while.
+
+    Whoever knows the topic can name any certificate of SNS, so that few are fetched at once, and those in use stay."""
 
     def __init__(self, fetch: Fetch) -> None:
         self._fetch = fetch
         self._kept: OrderedDict[str, tuple[float, str | EgressError]] = OrderedDict()
+        self._fetching: dict[str, asyncio.Task[str | EgressError]] = {}
+        self._at_once = asyncio.Semaphore(AT_ONCE)
 
     async def trust(self, request: WebhookRequest, scheme: Sns) -> SnsTrust | None:
         """What to verify this request with; None when it is refused without, or there is no such certificate.
@@ -46,21 +52,31 @@ class SnsCertificates:
         return None if pem is None else SnsTrust(pem, verified_by)
 
     async def _certificate(self, url: str) -> str | None:
-        now = time.monotonic()
         kept = self._kept.get(url)
-        if kept is not None and now < kept[0]:
+        if kept is not None and time.monotonic() < kept[0]:
+            self._kept.move_to_end(url)
             return _had(kept[1])
+        fetching = self._fetching.get(url)
+        if fetching is None:
+            fetching = self._fetching[url] = asyncio.create_task(self._fetched(url))
+            fetching.add_done_callback(lambda _: self._fetching.pop(url, None))
+        # shielded: the one who asked first may go, and the others still wait for it
+        return _had(await asyncio.shield(fetching))
+
+    async def _fetched(self, url: str) -> str | EgressError:
         found: str | EgressError
         try:
-            found = (await self._fetch(url)).decode("ascii", "replace")
+            async with self._at_once:
+                found = (await self._fetch(url)).decode("ascii", "replace")
         except EgressError as error:
             log.warning("sns.certificate_unavailable", url=url, error=str(error))
             found = error
-        self._kept[url] = (now + (KEPT_SECONDS if isinstance(found, str) else FAILED_SECONDS), found)
+        until = time.monotonic() + (KEPT_SECONDS if isinstance(found, str) else FAILED_SECONDS)
+        self._kept[url] = (until, found)
         self._kept.move_to_end(url)
         if len(self._kept) > KEPT:
             self._kept.popitem(last=False)
-        return _had(found)
+        return found
 
     async def confirm(self, url: str) -> bool:
         """The one GET that confirms a subscription; `url` was checked to do nothing else. False when SNS refuses it.
