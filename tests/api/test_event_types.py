@@ -26,7 +26,6 @@ def kind() -> str:
 async def declare(api: Api, event_type: str, **more: Any) -> Json:
     answer = await api.http.put(f"/v1/events/types/{event_type}", json={"schema": SCHEMA, **more})
     assert answer.status_code in (200, 201), answer.text
-    api.app.state.services.acceptor._schemas._read_at = None  # not to wait for two seconds
     made: Json = answer.json()
     return made
 

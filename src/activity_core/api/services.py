@@ -74,12 +74,13 @@ def build(settings: Settings, database: Database, temporal: Temporal | None, fet
     """`fetch` is the way to the public internet, for what senders have us call."""
     definitions = Definitions()
     secrets = Secrets.of(settings)
-    acceptor = Acceptor(database, EventSchemas(database), max_data_bytes=settings.max_event_data_bytes)
+    schemas = EventSchemas(database)
+    acceptor = Acceptor(database, schemas, max_data_bytes=settings.max_event_data_bytes)
     sources, receipts = Sources(database, secrets), Receipts(database)
     certificates, causes = SnsCertificates(fetch), Causes(database)
     return Services(
         database=database,
-        event_types=EventTypes(database),
+        event_types=EventTypes(database, schemas),
         temporal=temporal,
         acceptor=acceptor,
         causes=causes,

@@ -18,7 +18,7 @@ from activity_core.store.database import Database
 from activity_core.store.event_types import EventTypeRecord, SchemaVersion, TypeRow
 from activity_core.store.locks import one_at_a_time
 
-# How long the door of a process may go by a schema that was changed.
+# How long the door of another process may go by a schema that was changed; the one that changes it goes by it at once.
 FRESH_SECONDS = 2.0
 MAX_QUARANTINE_REASON = 500
 
@@ -51,8 +51,9 @@ class Verdict:
 class EventTypes:
     """The use cases; each owns its transaction and commits before it returns."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, schemas: "EventSchemas") -> None:
         self._database = database
+        self._schemas = schemas
 
     async def put(
         self, event_type: str, declaration: Declaration, *, if_match: int | None
@@ -77,7 +78,8 @@ class EventTypes:
                 await event_types.replace(connection, record, **values)
             saved = await event_types.by_type(connection, event_type)
             assert saved is not None  # noqa: S101 (it was written)
-            return saved, record is None
+        self._schemas.outdate()
+        return saved, record is None
 
     async def get(self, event_type: str) -> EventTypeRecord:
         async with self._database.read() as connection:
@@ -95,6 +97,7 @@ class EventTypes:
             if if_match is not None and record.revision != if_match:
                 raise RevisionMismatchError(f"'{event_type}' is at revision {record.revision}, not {if_match}")
             await event_types.remove(connection, event_type)
+        self._schemas.outdate()
 
     async def listed(self, *, prefix: str, after: str, limit: int) -> tuple[Sequence[TypeRow], str | None]:
         """(a page by name, the name to go on after)."""
@@ -126,6 +129,7 @@ class EventSchemas:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._read_at: float | None = None
+        self._outdated_at = 0.0
         self._reading: asyncio.Task[UnavailableError | None] | None = None
         self._known: dict[str, _Known] = {}
 
@@ -133,17 +137,26 @@ class EventSchemas:
         """None for an event that is welcome. Raises UnavailableError only if the schemas were never read."""
         if self._read_at is None or time.monotonic() - self._read_at > FRESH_SECONDS:
             await self._freshen()
+        # a read under way when they were changed may have missed it: then there is another
+        while self._read_at is not None and self._read_at <= self._outdated_at and await self._freshen():
+            pass
         known = self._known.get(event_type)
         return None if known is None else verdict_on(known.schema, known.version.on_invalid, data)
 
-    async def _freshen(self) -> None:
-        """One read, for all that arrive meanwhile: who went on without it would go by what may be hours old."""
+    def outdate(self) -> None:
+        """They were changed by this process: the next check reads them again."""
+        self._outdated_at = time.monotonic()
+
+    async def _freshen(self) -> bool:
+        """One read, for all that arrive meanwhile: who went on without it would go by what may be hours old. Whether it
+        succeeded."""
         if self._reading is None:
             self._reading = asyncio.create_task(self._read())
             self._reading.add_done_callback(lambda _: setattr(self, "_reading", None))
         failure = await asyncio.shield(self._reading)  # it goes on when one of those who wait gives up
         if failure is not None and self._read_at is None:
             raise UnavailableError(failure.detail)
+        return failure is None
 
     async def _read(self) -> UnavailableError | None:
         began = time.monotonic()
